@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .finding import Finding, warning
 from .options.training import EARLY_STOP, KEEP_BEST
 from .runs.run_state import Epoch, RunState
 from .units import amount
 
+OVERFITS = "Overfits"  # the first word of that sentence
 FAR_ABOVE_START, FAR_ABOVE_GUESSING = 100.0, 10.0  # so many times the loss is that of a training that has diverged
 LOST = 0.5  # times the first loss: a training that was below it and is above the first loss again has diverged
 LEAST_EPOCHS, LEAST_STEPS = 3, 100  # before it is said that nothing is learnt
@@ -39,6 +41,14 @@ def judged(state: RunState) -> Finding:
     if state.started.option(EARLY_STOP) in (None, "off") and (what := _overfits(state)):
         return warning((EARLY_STOP, KEEP_BEST), what, _against_overfitting(state))
     return NOTHING
+
+
+def has_learnt_badly(learning: str, best: Sequence[Mapping[str, Any]]) -> bool:
+    """True if the end of a training has the mark of a warning: it has not learnt, or it overfits and `best`, its best
+    epochs, has none whose model is kept.
+    """
+    is_kept = any(entry.get("option") == KEEP_BEST for entry in best)
+    return bool(learning) and not (is_kept and learning.startswith(OVERFITS))
 
 
 def _diverged(state: RunState) -> str:
@@ -130,7 +140,7 @@ def _overfits(state: RunState) -> str:
     if not risen or statistics.median(losses[-STRIP:]) >= loss:
         return ""
     return (
-        f"Overfits since epoch {validation[best][0]}: the val loss has risen from {amount(values[best])} to "
+        f"{OVERFITS} since epoch {validation[best][0]}: the val loss has risen from {amount(values[best])} to "
         f"{amount(values[-1])}, while the loss fell from {amount(losses[best])} to {amount(losses[-1])}"
     )
 

@@ -17,6 +17,7 @@ from ..profile import reports
 from ..text_table import Bars, Code, Table, escaped
 from ..units import NONE, amount, change, count, counted, seconds, share, size, spread, times
 from . import proof_sentences, search_results, sweep_record
+from .change_texts import short, value
 from .kinds import kind
 from .record import Comparison, Record, Trial, search_of
 from .search_results import WITHOUT_INPUT, memory_of, ranked
@@ -411,19 +412,21 @@ def scaling(data: Record) -> Table:
     return Table(head, [row[: len(head)] for row in rows], right=figures_at, bars=bars)
 
 
-def groups(sweep: Sweep, part: str = SEARCH) -> Table:
+def groups(sweep: Sweep, part: str = SEARCH, brief: bool = False) -> Table:
     """Return a row for each setting of a part of a sweep, the best first: mean, spread, and each seed's value. Of the
     search, the mean of an unfinished setting is that of its last rung, and that on fresh seeds is shown as well.
-    """
+    If `brief`, the names of the options stand in the head alone."""
     in_order = sweep_record.in_order(sweep.trials, sweep.settings.higher, part)
     fresh = sweep_record.groups(sweep.trials, PROOF)
     rows = []
     for group in in_order:
         mean, spread = sweep_record.mean_or_state(group)
         proved = [amount(sweep_record.mean_and_spread(fresh.get(sweep_record.key_of(group[0].changes), []))[0])]
-        name, seeds = settings(group[0].changes) or "nothing", "  ".join(map(sweep_record.seed, group))
-        rows.append([name, mean, spread, *(proved if part == SEARCH else []), seeds])
-    head = ["setting", sweep.settings.metric, "spread", *(["fresh seeds"] if part == SEARCH else []), "each seed"]
+        name = ", ".join(map(value, group[0].changes.values())) if brief else settings(group[0].changes)
+        seeds = "  ".join(map(sweep_record.seed, group))
+        rows.append([name or "nothing", mean, spread, *(proved if part == SEARCH else []), seeds])
+    names = ", ".join(short(axis.key) for axis in sweep.settings.axes) if brief else "setting"
+    head = [names, sweep.settings.metric, "spread", *(["fresh seeds"] if part == SEARCH else []), "each seed"]
     bars = Bars([*map(sweep_record.interval, in_order)], len(head) - 2, sweep_record.reference(in_order), amount)
     return Table(head, rows, right=range(1, len(head) - 1), spare=(len(head) - 1,), bars=bars)
 

@@ -77,7 +77,8 @@ def queue(context: click.Context, as_json: bool) -> None:
     listing = entries.listing()
     for line in (*listing.damage, *queue_settings.read().faults):
         complain(line)
-    listed = sorted(listing.entries, key=lambda entry: entry.state in entries.WAITS)  # those that have begun, first
+    # Those that have begun come first, those that are held last.
+    listed = sorted(listing.entries, key=lambda entry: (entry.state in entries.WAITS, entry.state == "held"))
     news, gpus, is_paused = entries.news(), waiting.gpus(), entries.is_paused()
     starts, places = waiting.starts_in(listing.entries, news), waiting.places_of(listing.entries)
     if not as_json and is_paused:

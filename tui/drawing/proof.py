@@ -26,7 +26,7 @@ STATES = {
     "crashed": "crashed",
 }  # fmt: skip
 UNSURE = "this may be chance"
-DOING, LINES, LOW_ANSWER = 2, 8, 5  # lines of the present work and of the answer, at most
+DOING, LINES, LOW_ANSWER = 2, 8, 6  # lines of the present work and of the answer, at most
 WORD = 11  # columns of the words before the texts of an answer
 _SPEED, *_OTHERS = shown("trial")
 
@@ -67,7 +67,7 @@ def sections(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]
 def state_piece(data: Record, glyphs: Glyphs) -> Piece:
     state = data.state
     if state == "running":
-        return f"{glyphs.spinner[int(elapsed_of(data) * 4) % len(glyphs.spinner)]} {STATES[state]}", "curve2"
+        return f"{glyphs.spinner[int(elapsed_of(data) * 4) % len(glyphs.spinner)]} {STATES[state]}", "curve1"
     if state == "waiting":
         return f"{glyphs.more} {STATES[state]}", "label"
     sign, style = ending(state, glyphs)
@@ -145,7 +145,9 @@ def answer(data: Record, width: int, glyphs: Glyphs, most: int, more: Sequence[t
         return hanging(cut, "value" if word else "title", [(lead, "label")])
 
     ends = [row for word, text in more for row in laid_out(word, text, most)]
-    texts = [(word, text) for word, text in report.answer(data) if text][: most - len(ends)]
+    texts = [(word, text) for word, text in report.answer(data) if text]
+    if len(texts) > most - len(ends):  # that trials were disturbed is the last, and is never left out
+        texts = [*texts[: most - len(ends) - 1], next((each for each in texts if each[0] == "disturbed"), texts[-1])]
     depths = [1] * len(texts)  # further rows go to the first texts first
     for place in [*range(len(texts))] * 2:
         deeper = [depth + (at == place) for at, depth in enumerate(depths)]
@@ -175,7 +177,7 @@ LEAST_TRIALS = 3  # for which remarks are cut
 MEDIANS_FROM = 5  # rows of trials from which on there is room for their medians
 # The style for each verdict of a comparison.
 DECISIONS = {
-    "kept": "good", "faster": "good", "slower": "warn", "rejected": "warn", "failed": "bad", "running": "curve2",
+    "kept": "good", "faster": "good", "slower": "warn", "rejected": "warn", "failed": "bad", "running": "curve1",
 }  # fmt: skip
 
 
@@ -297,7 +299,7 @@ def trials(
     several = comparison is not None and min(len(comparison.good("a")), len(comparison.good("b"))) > 1
     median = (comparison.pair or ()) if comparison is not None and several and room >= MEDIANS_FROM else ()
     heads = "".join(f"{figure.narrow_head:>{_APART + figure.width}}" for figure in columns)
-    rows += [fit([(f"{'trial':<{side}}{heads}  ended", "label")], width)] if measured else []
+    rows += [fit([(f"{'trial':<{side}}{heads}  ended", "label")], width)] if measured and room else []
     for name, trial in list(zip(names, measured, strict=True))[max(0, len(measured) - room + len(median)) :]:
         row = row_of(name, trial, "value", "value")
         ended = fitting(how_it_ended(trial).replace("\n", " "), max(4, width - length(row) - 2), glyphs)

@@ -24,10 +24,10 @@ STYLES = {sweep_record.DONE: "good", sweep_record.FAILED: "bad", sweep_record.DR
 
 
 def detail(sweep: Sweep, trials: Sequence[SweepTrial], width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return at most `height` rows: remarks on the result, a row for each of the `trials`, those of one setting, and
+    """Return at most `height` rows: what the halving saved, a row for each of the `trials`, those of one setting, and
     the metric over each swept option."""
-    remarks = filter(None, (sweep_record.luck(sweep), sweep_record.saved(sweep)))
-    rows: list[Row] = [[(line, "label")] for text in remarks for line in wrapped(clean(text), width, glyphs, LINES)]
+    saved = sweep_record.saved(sweep)
+    rows: list[Row] = [[(line, "label")] for line in wrapped(clean(saved), width, glyphs, LINES)]
     rows += [_trial(sweep, trial, width, glyphs) for trial in trials]
     over = over_options(sweep, width, glyphs)
     if over and len(rows) + 2 <= height:
@@ -40,7 +40,7 @@ def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs)
     texts = filter(None, (result, sweep_record.luck(sweep)))
     rows: list[Row] = [[(line, "value")] for text in texts for line in wrapped(clean(text), width, glyphs, 2 * LINES)]
     over = over_options(sweep, width, glyphs)
-    table = table_rows(report.groups(sweep), width, glyphs)
+    table = table_rows(report.groups(sweep, brief=True), width, glyphs)
     rows += [[], *table[: max(1, height - len(rows) - len(over) - 2)]]
     return [*rows, *([[], *over] if over else [])][:height]
 

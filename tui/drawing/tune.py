@@ -24,7 +24,7 @@ from .plot.curves import Curve, Plot
 from .rows import Row, fitting, length, wrapped
 
 _SPEED = figures.of_run("samples_per_second")
-_STYLES = {"kept": "good", "rejected": "warn", "failed": "bad", "undecided": "warn", "running": "curve2"}
+_STYLES = {"kept": "good", "rejected": "warn", "failed": "bad", "undecided": "label", "running": "curve1"}
 
 
 def style_of(candidate: results.Ranked, data: Record) -> str:
@@ -92,7 +92,8 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
         so_far = ", ".join(change(gain) for gain, *_ in decided[-1].pairs) or "being measured"
         text = f"{comparisons.changes(decided[-1])} against the preset: {so_far}"
     else:
-        text = f"{comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].why)}".replace("\n", " ")
+        text, gain = clean(decided[-1].why).replace("\n", " "), comparisons.measured(decided[-1], glyphs)
+        text = text if text.startswith(change(decided[-1].gain)) else f"{gain}: {text}"
     return [("pairs   ", "label"), (fitting(text, max(0, width - 8), glyphs), "value")]
 
 
@@ -123,7 +124,7 @@ def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
         if option.state == "not chosen":
             figures_of = f"{option.figures}, {unproven(data)}"
         figures_of = figures_of if glyphs.braille else figures_of.replace("±", "+-")
-        style = {"kept": "good", "trying": "curve2"}.get(option.state, "label")
+        style = {"kept": "good", "trying": "curve1"}.get(option.state, "label")
         more: Row = [(f"{', ' if len(row) > 1 else ''}{option.name} ", "label"), (figures_of, style)]
         row += more if length(row) + length(more) <= width else []
     return row if len(row) > 1 else [("brought nothing so far", "label")]

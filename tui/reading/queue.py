@@ -146,9 +146,11 @@ def read() -> Queue:
 
 
 def places_of(listed: Sequence[Entry]) -> dict[str, int]:
-    """Return the places, from 1 on, of the waiting entries by their ids. An entry that Slurm starts has no place."""
-    waiting = (entry.run for entry in listed if entry.state in entries.WAITS and not entry.is_of_slurm)
-    return {run: place for place, run in enumerate(waiting, 1)}
+    """Return the places, from 1 on, of the waiting entries by their ids. Those that are held come last, as the others
+    pass over them. An entry that Slurm starts has no place."""
+    waiting = [entry for entry in listed if entry.state in entries.WAITS and not entry.is_of_slurm]
+    waiting.sort(key=lambda entry: entry.state == "held")
+    return {entry.run: place for place, entry in enumerate(waiting, 1)}
 
 
 def why_of(entry: Entry, reasons: Mapping[str, str]) -> str:
@@ -174,9 +176,9 @@ def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.
         after = f"; it waits for {entries.name_of(entry.after)} to end" if entry.after else ""
         return f"submitted to Slurm as job {entry.slurm_job}, needs {queue_devices.needs_text(entry, 0)}{after}"
     everything = entries.all_entries()
-    listed: Sequence[Entry] = [other for other in everything if other.state in entries.WAITS and not other.is_of_slurm]
-    place = places_of(everything).get(entry.run, 1)
-    before = [other for other in listed[: place - 1] if other.state == "waiting"]  # held runs are passed over
+    places = places_of(everything)
+    place = places.get(entry.run, 1)
+    before = [other for other in everything if other.state == "waiting" and places.get(other.run, place) < place]
     needs = queue_devices.needs_in_full(entry, gpus())
     if entries.is_paused():
         why = entries.PAUSED_REASON

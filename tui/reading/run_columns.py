@@ -44,7 +44,13 @@ def _figure(figure: Figure, key: str = "") -> RunColumn:
     key = key or figure.narrow_head
     heading = _HEADINGS.get(key, "")
     width = max(figure.width, len(heading))
-    return RunColumn(key, about, width, lambda entry: _whole(figure, value(entry)), value, heading=heading)
+
+    def show(entry: Entry) -> str:
+        if figure is of_run("samples_per_second") and entry.gain is not None:
+            return units.change(entry.gain - 1)
+        return _whole(figure, value(entry))
+
+    return RunColumn(key, about, width, show, value, heading=heading)
 
 
 def _left(entry: Entry) -> str:

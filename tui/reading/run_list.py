@@ -14,6 +14,7 @@ from ...engine.files import located_yaml, writing
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import written_at
 from ...engine.files.values import EMPTY, harmless
+from ...engine.learning import has_learnt_badly
 from ...engine.queue import entry_names
 from ...engine.runs import ACTIVE_STATES, Run, code_copy, part_of_sweep, run_cluster, titles
 from ...engine.runs.checkpoint_files import steps_in
@@ -54,8 +55,14 @@ class Entry:
     number: int | None = None  # from which its short name is made
     sweep: str = ""  # the sweep whose trial it is
     trials: tuple[Entry, ...] = ()  # of the row of a sweep: its runs
-    learning: str = ""  # that it has diverged or learnt nothing, as a sentence
+    learning: str = ""  # that it has diverged, learnt nothing or overfits, as a sentence
+    learnt_badly: bool = False  # and none of its best models is kept
     is_open: bool = False  # the row of a sweep whose trials are shown below it
+
+    @property
+    def gain(self) -> float | None:
+        """By which factor what was measured is faster; None for a run, or if that is not known."""
+        return None
 
     @property
     def group(self) -> str:
@@ -128,7 +135,7 @@ class RunList:
         self.total, self.closed = len(survey.runs), len(survey.closed)
         older = survey.runs[most:] if most is not None and queue.waiting else ()
         for run in (*survey.runs[:most], *(run for run in older if run.id in queue.waiting)):
-            names = ("result.json", "status.json", titles.NOTES_FILE)
+            names = ("result.json", "status.json", titles.NOTES_FILE, titles.FILE)
             stamp = (*(changed(run, name) for name in names), written_at(run.queue_file))
             entries.append(self._kept.read(run.id, stamp, partial(entry_of, run)))
         self.queue, places = queue, queue.waiting
@@ -197,9 +204,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
     return Entry(
         run,
         state,
-        earlier.title
-        if earlier and not earlier.is_active
-        else title_of(run),  # at its start, changes may prove to do nothing
+        title_of(run),  # at its start, changes may prove to do nothing, and it may be renamed
         earlier.description if earlier else description(run),
         values,
         changed(run, "preset.yaml"),
@@ -211,7 +216,8 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         judged,
         workers,
         number=run.number,
-        learning=str(result.get("learning") or ""),
+        learning=(learning := str(result.get("learning") or "")),
+        learnt_badly=has_learnt_badly(learning, result.get("best") or ()),
         sweep=earlier.sweep if earlier else part_of_sweep.read(run).sweep,
         size=earlier.size if earlier else None,
     )

@@ -93,6 +93,10 @@ class MeasurementEntry(Entry):
     def reached(self) -> str:
         return self.extent
 
+    @property
+    def gain(self) -> float | None:
+        return None if self.record.kind == "scaling" else self.record.gain_total  # that is of several replicas
+
 
 @dataclass(frozen=True)
 class SweepEntry(MeasurementEntry):

@@ -69,6 +69,9 @@ class ChartSource(AppScreen):
         await self.run_action(f"page({event.by})")
 
 
+LABELS_FROM = 40  # columns of the title line
+
+
 class Pager(Panel):
     """The title line of a chart, with the keys of the previous and the next chart at the right. A click on a key has
     the effect of the key."""
@@ -76,9 +79,11 @@ class Pager(Panel):
     app: BaseApp
 
     def keys(self) -> Row:
-        """Return the keys of the previous and the next chart with their labels, as two pieces for each key."""
+        """Return the keys of the previous and the next chart, as two pieces for each key: the second is its label, for
+        which a narrow line has no room."""
         back, on = self.app.key("page_back"), self.app.key("page_on")
-        return [(f"  {back}", "title"), (" before", "label"), (f"  {on}", "title"), (" next", "label")]
+        before, after = (" before", " next") if self.size.width >= LABELS_FROM else ("", "")
+        return [(f"  {back}", "title"), (before, "label"), (f"  {on}", "title"), (after, "label")]
 
     async def on_click(self, event: events.Click) -> None:
         from_right = self.size.width + self.styles.padding.left - event.x

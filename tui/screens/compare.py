@@ -19,6 +19,7 @@ from textual.binding import BindingType
 from ...engine.compare import comparison as comparisons
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow, compare
 from ...engine.runs import Run
+from ...engine.units import NONE
 from ..base import keys
 from ..base.errors import clean
 from ..base.settings import Charts
@@ -33,7 +34,6 @@ from ..reading.run.snapshot import Snapshot
 from ..upstream.partial_updates import send_changed_cells
 from ..widgets.charts import Chart, page_corner
 from ..widgets.key_footer import KeyFooter
-from ..widgets.option_row import NOT_GIVEN
 from ..widgets.row_widgets import Panel
 from ..widgets.table import Column, OpeningTable, Table
 from ..wording import comparison as wording
@@ -360,7 +360,7 @@ def _label(text: str, with_cells: bool) -> Text:
 def _options(row: OptionRow, room: int = 0) -> list[str]:
     """An option's values, one for each run. Too long texts lose the folders that all share, then are cut; 0 is no
     limit."""
-    texts = [NOT_GIVEN if value is None else wording.option_text(row, at) for at, value in enumerate(row.values)]
+    texts = [NONE if value is None else wording.option_text(row, at) for at, value in enumerate(row.values)]
     if not room or max(map(len, texts)) <= room:
         return texts
     parts = [text.split("/") for text in texts]

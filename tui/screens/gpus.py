@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import textwrap
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -243,10 +242,9 @@ class GpusScreen(ChartSource, FollowingScreen[Snapshot]):
         return [*rows, *head.message_rows(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]
 
     def _title(self, width: int, _height: int) -> list[Row]:
-        names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
-        kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
+        kinds = counted(len(self.now.gpus), "GPUs") if self.now.gpus else "the host"
         pace = self.pace if len(self.pace) <= width else self.pace.rpartition(", ")[2]  # without the run
-        text = whole_words(kinds or "the host", width - len(pace) - 2, self.glyphs)
+        text = whole_words(kinds, width - len(pace) - 2, self.glyphs)
         return [spread([(text, "title")], [("  ", ""), (pace, "label")], width)]
 
     @property

@@ -34,12 +34,12 @@ from ...engine.telemetry import chips
 from ...engine.trials import SAMPLERS, STAGES, sweep_record
 from ...engine.trials.record import Limits
 from ...engine.trials.search_results import WORDS
+from ...engine.units import NONE
 from ..base import keys
 from ..base.errors import clean
 from ..form.search_limits import POLICIES, RATES, LimitTexts, SweepTexts, WrongLimit
 from ..upstream.thread_imports import in_background
 from ..widgets.key_footer import KeyHints
-from ..widgets.option_row import NOT_GIVEN
 from . import starting
 from .dialogs import Dialog
 
@@ -115,7 +115,7 @@ class Words(Static, can_focus=True):
                 line, column = line + 1, 0
                 parts.append(("\n", ""))
             self._places.append((line, column, column + len(text)))
-            here = "bold $text-warning" if self.has_focus and at == self._at else ""
+            here = "bold $text-primary" if self.has_focus and at == self._at else ""
             parts.append((text + " ", here or ("$foreground" if word in self.chosen else "$foreground-muted")))
             column += len(text) + 1
         self.update(Content.assemble(*parts))
@@ -210,7 +210,7 @@ class LimitDialog(Dialog[Any]):
                     single = isinstance(text, str)
                     part = Words(name, [*words.items()], {text} if single else text, single=single)
                 elif label:
-                    shown, classes = example or NOT_GIVEN, "wide" if example else ""
+                    shown, classes = example or NONE, "wide" if example else ""
                     part = LimitInput(text, shown, id=name, compact=True, classes=classes)
                 row = [Label(label, classes="name", markup=False), part] if label else []
                 row += [Label(about, classes="about", markup=False)] if about else []

@@ -21,6 +21,7 @@ from ...engine import presets
 from ...engine.files.places import PRESET_SUFFIXES
 from ...engine.presets import Preset, PresetError, saving
 from ...engine.presets.paths import of_python
+from ...engine.units import NONE
 from ..base import keys
 from ..base.base_app import Act
 from ..base.errors import clean
@@ -370,8 +371,8 @@ def preview(path: Path, preset: Found) -> Content:
     changed = Content("\n").join(
         Content.assemble(
             key.ljust(names),
-            (clean(value or "not given").ljust(values), "bold $text-accent"),
-            (f"default {default or 'not given'}", "$foreground-muted"),
+            (clean(value or NONE).ljust(values), "bold $text-accent"),
+            (f"default {default or NONE}", "$foreground-muted"),
         )
         for key, value, default in rows
     )

@@ -64,8 +64,9 @@ class TableScreen(AppScreen, Generic[Entry]):
         taken = sum(column.width + 2 * self.table.cell_padding for column in columns)
         rest = max(LEAST, self.size.width - taken - 1)  # a scrollbar may come
         heads = [
-            Column(str(at), Text(column.head, justify=column.side), column.width or rest)
+            Column(str(at), Text(fitting(column.head, width, self.glyphs), justify=column.side), width)
             for at, column in enumerate(columns)
+            for width in (column.width or rest,)
         ]
         rows = {
             key: [self._cell(column, head.width, entry) for column, head in zip(columns, heads, strict=True)]

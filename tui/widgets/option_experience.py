@@ -52,7 +52,9 @@ def last_runs(experience: Experience, width: int) -> Content:
         words += [units.count(speed)] if speed is not None else []
         words += [f"{clean(metric)} {units.amount(value)}"] if value is not None else []
         name = f"   {listed.name} " if listed.number else "   "
-        piece = Content.assemble((name, "bold"), " ".join(words), (" !" if listed.learning else "", "$text-warning"))
+        piece = Content.assemble(
+            (name, "bold"), " ".join(words), (" !" if listed.learnt_badly else "", "$text-warning")
+        )
         if line.cell_length + piece.cell_length > width:
             break
         line += piece
@@ -86,7 +88,7 @@ def _table(ended: list[EndedRun], key: str, state: FormState, width: int) -> lis
 
 
 def _value(text: str) -> str:
-    text = clean(text) or "not given"
+    text = clean(text) or units.NONE
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ....engine.figures import LOSS, at, metric, of_run, summed_up
 from ....engine.files.values import EMPTY
 from ....engine.finding import Finding
+from ....engine.learning import has_learnt_badly
 from ....engine.runs.events import LATER_COMPILING, Diagnosis, Started, waits_for_others
 from ....engine.trials import proof_sentences
 from ....engine.units import NONE, abbreviated, amount, clock, counted, named, percent, seconds
@@ -81,8 +82,9 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
         if now.phase == phases.READING:
             return [(phases.CATCHING_UP, "label")]
         turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
-        return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
-    mark, style = (glyphs.warn, "warn") if now.learning and now.outcome == "ok" else ending(now.outcome, glyphs)
+        return [(f"{turn} ", "curve1"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
+    warned = now.outcome == "ok" and now.summary and has_learnt_badly(now.learning, now.summary.best)
+    mark, style = (glyphs.warn, "warn") if warned else ending(now.outcome, glyphs)
     early = now.progress is not None and is_early(now.outcome, now.progress.step, now.progress.steps)
     by = "train.early_stop" if now.summary and best_epochs.stopped_early(now.summary) else "a callback"
     return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{f' early, by {by}' * early}", style)]

@@ -99,6 +99,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         keys.bind("edit", "change", "Edit options", meaning="open the options of the run in the form"),
         keys.bind("note", show=False),
         keys.bind("tags", show=False),
+        keys.bind("name", show=False),
         *UNDO_BINDINGS,
         keys.bind("copy", show=False, meaning="copy the run's id, folder, log or chart values, or the selection"),
         keys.bind("apply", show=False),
@@ -297,7 +298,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
             note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
         name = self._run_name
         if self.waiting is not None:
-            state: Row = [("  ", ""), ("held" if self.waiting.held else "waiting in the queue", "warn"), (" ", "")]
+            state: Row = [("  ", ""), ("held" if self.waiting.held else "waiting in the queue", "title"), (" ", "")]
             first = spread(name.row(width - length(state), self.glyphs), state, width)
             return [first, *head.rows(name, note, self.now, width, self.glyphs, height)[1:]]
         return head.rows(name, note, self.now, width, self.glyphs, height)
@@ -370,7 +371,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         if action == "all":
             return self.can_show_all
         if action == "found":
-            return any(lines.matches for lines in self.query(LogLines))
+            return any(lines.matches for lines in self.query(LogLines)) or "the log has no match of a search"
         return action != "page" or self.pages > 1
 
     @property

@@ -142,7 +142,7 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
         """Return the columns of a table of the report, which has a row for each entry, with its bars if there is
         room. The decisions have the style of their rows."""
         entries, texts = [*self.entries.values()], [at for at in range(len(table.head)) if at not in table.right]
-        room = self.size.width - 2 - GAP - len(texts)
+        room = self.size.width - 3 - GAP - len(texts)  # a scrollbar may come
 
         def column(at: int, width: int) -> TableColumn[Any]:
             side: Literal["left", "right"] = "left" if at in texts else "right"
@@ -368,10 +368,11 @@ class ScalingScreen(ProofScreen):
         return self.columns_of(report.scaling(self.data))
 
     def _detail(self, width: int, height: int) -> list[Row]:
-        """What limits the scaling, then the trials of the number under the cursor."""
+        """The trials of the number under the cursor; first what limits the scaling, until the answer says it."""
         if not self.entries:
             return [[("nothing has been measured so far" if self.data.is_read else "reading ...", "label")]]
-        texts = [*proof_sentences.scaling_remarks(self.data), proof_sentences.scaling_about(self.data)]
+        remarks = proof_sentences.scaling_remarks(self.data) if self.is_measuring else ()
+        texts = [*remarks, proof_sentences.scaling_about(self.data)]
         measured = self.current.trials if self.current else []
         names = [f"round {trial.repeat}" for trial in measured]
         return comparisons.trials([(text, "label") for text in texts], names, measured, width, height, self.glyphs)
@@ -397,6 +398,7 @@ class ScalingScreen(ProofScreen):
 
 MOST_COMPARED = 12  # runs, the best first
 WIDE, MOST_CURVES = 120, 48  # columns from which on there are curves, and trials that they are read of
+SPELT_FROM = 160  # columns from which on each setting names its options
 
 
 class SweepScreen(ProofScreen):
@@ -437,7 +439,8 @@ class SweepScreen(ProofScreen):
         return sweep_record.groups(trials, PROOF).get(sweep_record.key_of(group[0].changes), [])
 
     def columns(self) -> list[TableColumn[Any]]:
-        return self.columns_of(report.groups(self.data.sweep)) if self.data.sweep is not None else []
+        brief = self.size.width < SPELT_FROM
+        return self.columns_of(report.groups(self.data.sweep, brief=brief)) if self.data.sweep is not None else []
 
     def _detail(self, width: int, height: int) -> list[Row]:
         sweep, picked = self.data.sweep, self.current

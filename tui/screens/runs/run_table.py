@@ -325,4 +325,4 @@ def _state(entry: Entry, glyphs: Glyphs) -> tuple[str, str]:
         return glyphs.stopped, "secondary"
     if entry.state != "ok":
         return glyphs.failed[:1], "error"
-    return (glyphs.warn, "warning") if entry.learning else (glyphs.ok, "success")
+    return (glyphs.warn, "warning") if entry.learnt_badly else (glyphs.ok, "success")
