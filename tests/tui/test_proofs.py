@@ -321,7 +321,7 @@ async def test_a_sweep_of_what_the_form_holds_is_started_from_the_palette(
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, SweepDialog))
         shown = await wait_for(pilot, "3 settings: 3 trainings, then 10 for the proof; 2 at once; how long is not")
         assert "sweep           learning_rate=0.00067,0.002,0.006" in shown
-        assert "parallel        not given" in shown, "everything fits into 80 x 24"
+        assert "parallel        -" in shown, "everything fits into 80 x 24"
         await pilot.pause(SEEN_AFTER_SECONDS)
         await pilot.press("down", *"lerning=1,2", "enter")
         await wait_for(pilot, "--over lerning: ")

@@ -98,7 +98,7 @@ async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: 
         assert isinstance(screen, RunsScreen)
         await wait_for(pilot, lambda: screen.table.current_key in (five[0].id, five[1].id))
         await pilot.press("u")
-        await wait_for(pilot, "nothing to take back: no run was deleted")
+        await wait_for(pilot, "nothing to take back: nothing was deleted")
         pilot.app.clear_notifications()  # the message covers the line of the marks
         await pilot.press("space")
         await wait_for(pilot, "1 marked, M clears")

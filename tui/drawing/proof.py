@@ -26,7 +26,7 @@ STATES = {
     "crashed": "crashed",
 }  # fmt: skip
 UNSURE = "this may be chance"
-DOING, LINES, LOW_ANSWER = 2, 8, 6  # lines of the present work and of the answer, at most
+DOING, LINES, LOW_ANSWER = 2, 8, 5  # lines of the present work and of the answer, at most
 WORD = 11  # columns of the words before the texts of an answer
 _SPEED, *_OTHERS = shown("trial")
 
@@ -133,7 +133,8 @@ def _going(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     if data.state == "running":
         does = wrapped(clean(data.doing), width, glyphs, DOING) or [""]
         return [_bar(data, width, glyphs), *([(line, "value")] for line in does)]
-    return answer(data, width, glyphs, LOW_ANSWER if low else LINES) if data.is_read else [[], []]
+    lines = LOW_ANSWER + bool(data.search) if low else LINES  # a search is drawn so on screens with more rows
+    return answer(data, width, glyphs, lines) if data.is_read else [[], []]
 
 
 def answer(data: Record, width: int, glyphs: Glyphs, most: int, more: Sequence[tuple[str, str]] = ()) -> list[Row]:

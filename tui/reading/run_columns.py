@@ -9,7 +9,7 @@ from typing import Any
 from ...engine import units
 from ...engine.figures import Figure, of_run, shown
 from ..word_search import Hit, search
-from .run_list import FIGURES, LEFT, Entry, when_text
+from .run_list import FIGURES, GAIN, LEFT, Entry, when_text
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,8 @@ def _figure(figure: Figure, key: str = "") -> RunColumn:
     width = max(figure.width, len(heading))
 
     def show(entry: Entry) -> str:
-        if figure is of_run("samples_per_second") and entry.gain is not None:
-            return units.change(entry.gain - 1)
-        return _whole(figure, value(entry))
+        gain = entry.figures.get(GAIN) if figure.key == "samples_per_second" else None
+        return _whole(figure, value(entry)) if gain is None else units.change(gain - 1)
 
     return RunColumn(key, about, width, show, value, heading=heading)
 

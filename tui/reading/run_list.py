@@ -26,6 +26,7 @@ from ..word_search import Place, place
 from .queue_places import Kept, Queue, Waiting, last_event, newest_runs, share_done
 
 LEFT = figures.of_run("eta_seconds")
+GAIN = "gain"  # by which factor what was measured is faster
 NO_NOTES = Notes()
 # Every figure that a run can have as a whole; one of a proof's trial has no meaning here.
 FIGURES: tuple[Figure, ...] = tuple(
@@ -41,7 +42,7 @@ class Entry:
     state: StateName
     title: Title = field(default_factory=lambda: Title(""))
     description: str = ""
-    figures: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)  # by the keys of FIGURES, and LEFT
+    figures: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)  # by the keys of FIGURES, LEFT and GAIN
     when: float = 0.0
     host: str = ""  # the other machine that it runs on, if any
     damage: str = ""  # which of its files are damaged
@@ -58,11 +59,6 @@ class Entry:
     learning: str = ""  # that it has diverged, learnt nothing or overfits, as a sentence
     learnt_badly: bool = False  # and none of its best models is kept
     is_open: bool = False  # the row of a sweep whose trials are shown below it
-
-    @property
-    def gain(self) -> float | None:
-        """By which factor what was measured is faster; None for a run, or if that is not known."""
-        return None
 
     @property
     def group(self) -> str:

@@ -24,7 +24,7 @@ from ...engine.units import amount, times
 from .proofs import ProofEntry
 from .queue_places import Queue
 from .run.series import Line
-from .run_list import Entry
+from .run_list import GAIN, Entry
 
 # The state of a measurement as that of a run; a sweep without a record has that of its trials.
 _STATES: Mapping[str, StateName] = {
@@ -93,10 +93,6 @@ class MeasurementEntry(Entry):
     def reached(self) -> str:
         return self.extent
 
-    @property
-    def gain(self) -> float | None:
-        return None if self.record.kind == "scaling" else self.record.gain_total  # that is of several replicas
-
 
 @dataclass(frozen=True)
 class SweepEntry(MeasurementEntry):
@@ -136,6 +132,7 @@ def of_measurements(proofs: Iterable[ProofEntry], entries: Collection[Entry], qu
         state = _STATES.get(each.state, "crashed")
         rows.append(MeasurementEntry(
             Run(each.proof.path), state, PartsTitle(preset, tuple(words)), about, when=each.when, size=each.size,
+            figures={GAIN: gain if record.kind != "scaling" else None},  # that of several replicas is another thing
             waiting=queue.waiting.get(each.proof.id), record=record, noun=each.noun,
             extent=each.reached if each.is_active else "",
         ))  # fmt: skip
