@@ -40,6 +40,7 @@ from gputui.engine.job.cluster import ClusterError
 from gputui.engine.gpu import VISIBLE, EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
 from gputui.engine.job.machine_gpus import Machine, allocation_from, candidates
 from gputui.engine.job.slurm import SlurmJob
+from gputui.engine.learning import has_learnt_badly
 from gputui.engine.learning import judged as judged_learning
 from gputui.engine.leases import gpu_use, records
 from gputui.engine.leases.gpu_use import GpuUse
