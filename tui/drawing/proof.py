@@ -178,7 +178,7 @@ LEAST_TRIALS = 3  # for which remarks are cut
 MEDIANS_FROM = 5  # rows of trials from which on there is room for their medians
 # The style for each verdict of a comparison.
 DECISIONS = {
-    "kept": "good", "faster": "good", "slower": "warn", "rejected": "warn", "failed": "bad", "running": "curve1",
+    "kept": "good", "faster": "good", "slower": "label", "rejected": "label", "failed": "bad", "running": "curve1",
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from .plot.curves import Curve, Plot
 from .rows import Row, fitting, length, wrapped
 
 _SPEED = figures.of_run("samples_per_second")
-_STYLES = {"kept": "good", "rejected": "warn", "failed": "bad", "undecided": "label", "running": "curve1"}
+_STYLES = {"kept": "good", "rejected": "label", "failed": "bad", "undecided": "label", "running": "curve1"}
 
 
 def style_of(candidate: results.Ranked, data: Record) -> str:

@@ -84,8 +84,9 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
             yield [*_legend(plot, everyone, glyphs, whole), *more]
     yield [*_legend(plot, everyone, glyphs, narrow=True), *unit]
     if len(shown) > 2 and shown[0].label in UNNAMED:  # the others have marks, too
-        for unnamed in range(1, len(shown) + 1):
-            yield [*_legend(plot, everyone, glyphs, narrow=True, unnamed=unnamed), *unit]
+        for without in (-1, 0) if shown[0].lesser else (-1,):
+            for unnamed in range(1, len(shown) + 1):
+                yield [*_legend(plot, everyone, glyphs, narrow=True, without=without, unnamed=unnamed), *unit]
     for number in sorted(everyone, key=lambda number: (not shown[number].lesser, -number)):
         everyone.remove(number)
         if everyone:
