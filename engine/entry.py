@@ -23,14 +23,14 @@ MAX_SOURCE_BYTES = 1024**2  # a larger file was not written by a person, and tak
 
 @dataclass(frozen=True)
 class Entry:
-    """Either `file` or `module` is None."""
+    """Either `file` or `module` is None. Without a `function`, the file is a script."""
 
     file: str | None
     module: str | None
-    function: str
+    function: str | None
 
     def __str__(self) -> str:
-        return f"{self.file or self.module}:{self.function}"
+        return f"{self.file or self.module}{f':{self.function}' if self.function else ''}"
 
 
 class EntryFault(Exception):
@@ -69,8 +69,8 @@ def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = 
 
 
 def examine(text: str, folder: Path, search_path: Sequence[str] | None = None, newer_python: bool = False) -> None:
-    """EntryFault for a missing file or function, invalid Python, or one that does not accept one argument. With
-    `newer_python`, a syntax error is ignored, as the Python that trains may accept the code.
+    """EntryFault for a missing file or function, invalid Python, or one that does not accept one argument; of a script
+    only its syntax is checked. With `newer_python`, a syntax error is ignored: the Python that trains may accept it.
     """
     entry = parse(text)
     path = source_file(entry, folder, search_path)
@@ -81,6 +81,8 @@ def examine(text: str, folder: Path, search_path: Sequence[str] | None = None, n
         if newer_python and isinstance(fault.__context__, SyntaxError):
             return
         raise
+    if entry.function is None:
+        return
     try:
         defined = dict(_top_level(tree.body))
     except RecursionError:
@@ -109,6 +111,8 @@ def source_text(text: str, folder: Path) -> str | None:
     except (EntryFault, RecursionError):
         return None
     whole = "\n".join(texts)
+    if entry.function is None:
+        return whole
     return whole if re.search(rf"(?m)\b(?:def|class) {entry.function}\b|^{entry.function} = ", whole) else None
 
 

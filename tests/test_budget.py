@@ -13,18 +13,18 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1377, "engine/bootstrap": 26, "engine/checks": 1033, "engine/compare": 439, "engine/diagnosis": 1715,
-    "engine/doctor": 1297, "engine/export": 2111, "engine/figures": 417, "engine/files": 1398, "engine/follow": 1087,
-    "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 975, "engine/notify": 348, "engine/options": 2115,
-    "engine/prepare": 786, "engine/presets": 950, "engine/process": 2241, "engine/profile": 611, "engine/proof": 1654,
-    "engine/queue": 2445, "engine/runs": 3353, "engine/scaling": 347, "engine/sweep": 1609, "engine/system": 1001,
-    "engine/telemetry": 2035, "engine/trainer": 13610, "engine/trials": 3364, "engine/tune": 3121, "tui": 935,
-    "tui/base": 1398, "tui/commands": 3441, "tui/drawing": 4258, "tui/form": 628, "tui/printing": 275,
-    "tui/reading": 2497, "tui/screens": 7743, "tui/upstream": 687, "tui/widgets": 2285, "tui/wording": 435,
+    "engine": 1391, "engine/bootstrap": 26, "engine/checks": 1033, "engine/compare": 439, "engine/diagnosis": 1715,
+    "engine/doctor": 1294, "engine/export": 2119, "engine/figures": 417, "engine/files": 1410, "engine/follow": 1087,
+    "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 975, "engine/notify": 348, "engine/options": 2148,
+    "engine/prepare": 788, "engine/presets": 969, "engine/process": 2245, "engine/profile": 611, "engine/proof": 1655,
+    "engine/queue": 2447, "engine/runs": 3359, "engine/scaling": 347, "engine/sweep": 1609, "engine/system": 1001,
+    "engine/telemetry": 2035, "engine/trainer": 14078, "engine/trials": 3412, "engine/tune": 3121, "tui": 912,
+    "tui/base": 1411, "tui/commands": 3512, "tui/drawing": 4276, "tui/form": 634, "tui/printing": 275,
+    "tui/reading": 2511, "tui/screens": 7787, "tui/upstream": 687, "tui/widgets": 2273, "tui/wording": 435,
 }  # fmt: skip
 COUNTS = {
-    "lines": 78338, "files": 408, "files below 100 lines": 115, "lines of docstrings": 5888, "functions": 5608,
-    "imports in functions": 200, "class names in two modules": 35,
+    "lines": 79095, "files": 410, "files below 100 lines": 113, "lines of docstrings": 5963, "functions": 5655,
+    "imports in functions": 205, "class names in two modules": 35,
 }  # fmt: skip
 
 

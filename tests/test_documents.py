@@ -239,7 +239,7 @@ def faults(words: list[str]) -> Iterator[str]:
     command: click.Command = cli
     rest = iter(words)
     for word in rest:
-        if word == "--":  # what follows is another program
+        if word == "--" or (command.name == "run" and word.endswith(".py")):  # what follows is another program's
             return
         if isinstance(command, click.Group) and (named := command.get_command(as_called(), word)):
             command = named
@@ -259,8 +259,8 @@ def faults(words: list[str]) -> Iterator[str]:
 
 
 def is_preset(word: str) -> bool:
-    """Whether the word may name a preset: a file, or one that ships."""
-    return word.endswith(".yaml") or (ROOT / "presets" / f"{word}.yaml").exists()
+    """Whether the word may name a preset: a file, a script, or one that ships."""
+    return word.endswith((".yaml", ".py")) or (ROOT / "presets" / f"{word}.yaml").exists()
 
 
 def key_faults(setting: str) -> Iterator[str]:

@@ -22,17 +22,14 @@ from ..engine.trials.kinds import KINDS
 from .base.errors import INTERRUPTED, WRONG, Refused, clean, complain, guarded, interruptible
 from .commands import Called, command_of, completion
 from .commands.shared_options import (
-    JSON_OR_DETACH,
-    NEEDS_QUEUE,
     cluster_options,
     given,
     join_cluster,
-    new_code_option,
     preset_name,
     preset_option,
-    queue_options,
+    refuse_contradictions,
     settings_option,
-    wait_option,
+    training_options,
 )
 from .show import need_a_terminal, show
 
@@ -45,6 +42,7 @@ HELP = ("-h", "--help")
 # By the headings of the help: each command with its module and its purpose, the first sentence of its own help.
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Runs": {
+        "run": ("train", "Train a script as it is: gputui run train.py ARGUMENTS."),
         "runs": ("runs", "List runs, the latest first."),
         "watch": ("run", "Show a run in the live view, by default the latest."),
         "logs": ("logs", "Print the log of a run, by default of the latest."),
@@ -142,22 +140,20 @@ def _in_brief(purpose: str, *width: int) -> str:
 
 
 def names_preset(word: str) -> bool:
-    """True if the word is the name of a preset or run:ID, or looks like a path."""
-    return word.endswith(PRESET_SUFFIXES) or os.sep in word or word.startswith("run:") or word in named_presets()
+    """True if the word is the name of a preset or run:ID, or looks like a path or a script."""
+    is_file = word.endswith((*PRESET_SUFFIXES, ".py")) or os.sep in word
+    return is_file or word.startswith("run:") or word in named_presets()
 
 
 def unknown(word: str, following: Sequence[str] = ()) -> str:
     """The error message for a word that is neither a command nor a preset, with similar names. `following` are the
     words after it; words for a training are answered with the command line that begins one."""
     from ..engine.options.catalogue import nearest
-    from ..engine.presets.paths import of_python
 
-    if python := of_python(word):
-        return f"{clean(word)}: {python}"
     for suffix in PRESET_SUFFIXES:
         if os.path.isfile(word + suffix):
             return f"there is no command or preset {word!r}, but there is a file: gputui {shlex.quote(word + suffix)}"
-    if word in ("train", "run", "start", "fit"):  # with these words, other programs begin a training
+    if word in ("train", "start", "fit"):  # with these words, other programs begin a training
         name = shlex.quote(clean(following[0])) if following and names_preset(following[0]) else "NAME"
         return f"there is no command {word!r}: gputui --preset {name} trains a preset; gputui alone opens the form"
     meant = [f"the {what} {near}" for what, names in (("command", NAMED), ("preset", named_presets()))
@@ -174,6 +170,10 @@ def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
     from .form.form_state import FormState
 
     changed = presets.resolve(name_or_path, settings)
+    if name_or_path.endswith(".py"):
+        from ..engine.trials import script_fit
+
+        changed = script_fit.as_trained(changed) or changed
     state = FormState.open(presets.find(name_or_path).absolute())
     state.become(changed.options)
     return state
@@ -202,23 +202,7 @@ WITHOUT_SCREEN = {
 )
 @preset_option("Train this preset without the screen; run:RUN takes the options of that run.")
 @settings_option()
-@click.option(
-    "--name", "run_name", metavar="NAME", help="Call the run so instead of by its preset, in lists and as RUN."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
-@click.option("--detach", is_flag=True, help="Start the run, print its id and return at once.")
-@click.option(
-    "--dry-run", is_flag=True, help="Check the preset and print it as YAML with every value, without starting it."
-)
-@click.option("--resume-if-any", is_flag=True,
-    help="Resume the newest run of this preset with these settings, if it can be resumed; else "
-    "start a new one.")  # fmt: skip
-@queue_options
-@new_code_option
-@wait_option
-@click.option("--anyway", is_flag=True,
-    help="Start without a warning about other users of the same GPUs. With --queue: do not wait for "
-    "trainings outside of the queue that use the CPU.")  # fmt: skip
+@training_options
 @cluster_options
 @click.version_option(__version__, message="gputui %(version)s")
 @click.pass_context
@@ -233,6 +217,7 @@ def cli(
     gputui fast.yaml                         open it on a preset, by its file or its name
     gputui --preset quickstart               train a shipped preset without the screen
     gputui --preset fast.yaml --set xla=true train your own with one option changed
+    gputui run train.py ARGUMENTS            train your own script as it is
     gputui presets                           list the shipped presets and your own
     gputui options [KEY]                     explain the options for --set and presets
     gputui doctor                            check GPUs, driver and TensorFlow
@@ -248,7 +233,7 @@ def cli(
     gputui tune --preset fast.yaml --learning-rate-test
     gputui sweep --preset fast.yaml --over weight_decay=0,0.1
 
-    Runs continue when the screen is closed. The fit of any script can be a run, too:
+    Runs continue when the screen is closed. A fit that starts elsewhere can be watched, too:
 
     \b
     from gputui.engine import Monitor
@@ -283,7 +268,7 @@ def _go_on_with_queue() -> None:
 def _refuse(context: click.Context) -> None:
     """Refuse options of a training without --preset, with a command or with a preset's form, and such that contradict
     each other."""
-    values, command, used = context.params, context.invoked_subcommand, {*given(context)}
+    command, used = context.invoked_subcommand, {*given(context)}
     without_screen = next((words for words, names in WITHOUT_SCREEN.items() if used & names), "")
     if command == "":  # a preset was named; its command gets the settings, too
         if "preset" in used:
@@ -295,16 +280,8 @@ def _refuse(context: click.Context) -> None:
             raise Refused(f"--preset and what belongs to it do not go with the command {command!r}")
     elif "preset" not in used and used:
         raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
-    elif "dry_run" in used and used & {"as_json", "detach", "resume_if_any", "wait", "anyway"}:
-        raise Refused("--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone")
-    elif used >= {"as_json", "detach"}:
-        raise Refused(JSON_OR_DETACH)
-    elif "code" in used and "resume_if_any" not in used:
-        raise Refused(f"--code={values['code']} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
-    elif "queue" in used and used & {"as_json", "detach", "dry_run", "resume_if_any", "wait", "workers"}:
-        raise Refused("--queue starts nothing now: it goes with --preset, --set, --after and --anyway alone")
-    elif "after" in used and "queue" not in used:
-        raise Refused(NEEDS_QUEUE)
+    else:
+        refuse_contradictions(context)
 
 
 @click.command()

@@ -466,9 +466,18 @@ def asked(preset: Preset) -> Form | None:
     """Call the user's build as a run of the preset does, on CPUs, if it has one, and return the form of what it
     returns. Raises RefusedError for what the run refuses.
     """
-    options = preset.options
-    if options.workload.entry is None:
+    if preset.options.workload.entry is None:
         return None
+    facts, warned = described(preset)
+    warnings = tuple(f"{event.message}\n{event.hint}".strip() for event in warned if event.kind in DIFFERS)
+    return Form(**{**facts, "given": frozenset(facts["given"]), "warnings": warnings})
+
+
+def described(preset: Preset) -> tuple[dict[str, Any], list[Warn]]:
+    """Run the user's code up to the training, on CPUs. Return what engine/trainer/described.py says of it, and the
+    warnings. Raises RefusedError for what the run refuses.
+    """
+    options = preset.options.with_values({"workload.left_to_fit": preset.left_to_fit()})
     here = paths.absolute(_on_cpus(options), dict.fromkeys(paths.KEYS, str(Path.cwd())))
     python = interpreter.chosen(options.run.python)
     with tempfile.TemporaryDirectory() as folder:
@@ -487,8 +496,7 @@ def asked(preset: Preset) -> Form | None:
         warned = events_of(run.path, Warn)
     if "error" in facts:
         raise RefusedError(facts["error"], facts["hint"])
-    warnings = tuple(f"{event.message}\n{event.hint}".strip() for event in warned if event.kind in DIFFERS)
-    return Form(**{**facts, "given": frozenset(facts["given"]), "warnings": warnings})
+    return facts, warned
 
 
 def _on_cpus(options: Options) -> Options:

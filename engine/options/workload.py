@@ -1,7 +1,9 @@
 """What is trained on which data: the group `workload`."""
 
+import contextlib
 import math
 import re
+import shlex
 from typing import Annotated, Any, Literal
 
 from ..frozen import dataclass
@@ -10,8 +12,8 @@ from .catalogue import Group, Limits, option
 PATH_SOURCES = ("npz", "images", "tfrecord")
 NAMED_SOURCES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")
 TESTED_SOURCES = ("mnist", "fashion_mnist", "cifar10", "npz")  # sources that can have a test part
-# What stands before the last colon is a file or a module.
-ENTRY = re.compile(r"(?P<place>.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
+# What stands before the last colon is a file or a module. A file without a function is a script.
+ENTRY = re.compile(r"(?P<place>.+\.py(?=:|$)|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?=:))(:(?P<function>[A-Za-z_]\w*))?")
 BLOCKS = 2  # blocks of the transformer if no number is given
 # What the models are known with.
 NORMALIZATION = {"mlp": "none", "cnn": "none", "separable_cnn": "batch", "resnet50": "batch", "transformer": "layer"}
@@ -40,6 +42,14 @@ def _mapping_is_a_source(value: Any) -> Any:
         kind, place = value.split(":", 1)
         return f"{kind.strip()}:{place.strip()}"
     return value
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):  # an open quote
+            return shlex.split(value)
+    numbers = (int, float)
+    return [str(word) if isinstance(word, numbers) else word for word in value] if isinstance(value, list) else value
 
 
 def _is_source(value: str) -> bool:
@@ -196,7 +206,8 @@ class Workload(Group):
     )
     entry: str | None = option(
         None,
-        "your own training in place of gputui's model and data: FILE.py:FUNCTION or package.module:FUNCTION",
+        "your own training in place of gputui's model and data: a script as it is (FILE.py), or a function that "
+        "returns model and data (FILE.py:FUNCTION or package.module:FUNCTION)",
         helps="most other options then apply to your Keras program (docs/own-code.md)",
         hurts="replaces model, data and their settings: those of an extended preset are dropped, and next to it "
         "values other than the defaults are refused",
@@ -207,12 +218,29 @@ class Workload(Group):
     )
     args: dict[str, Any] = option(
         {},
-        "plain values that your function finds in context.args",
+        "plain values that your function finds in context.args; a script gets each as --NAME VALUE",
         helps="try a value of your own code from the command line: --set workload.args.units=128",
         not_exported="workload.entry is not set",
         other_names="hparams hyperparameters params",
         reads=lambda value: {} if value is None else value,
         checks=_is_plain,
+    )
+    argv: list[str] = option(
+        [],
+        "arguments of a script, as after `python train.py`; a name in workload.args replaces the one given here",
+        reads=lambda value: [] if value is None else _words(value),
+        not_exported="workload.entry is not set",
+        other_names="arguments command_line",
+    )
+    fit: Annotated[int, Limits(ge=1, le=1000)] = option(
+        1,
+        "which call of fit in a script becomes the run; the others train as they are, and are runs of Monitor",
+        not_exported="workload.entry is not set",
+    )
+    left_to_fit: list[str] = option(
+        [],
+        "written by gputui: options that a script's fit decides, as nothing has set them",
+        not_exported="workload.entry is not set",
     )
     folder: str | None = option(
         None,
@@ -223,6 +251,11 @@ class Workload(Group):
         not_exported="workload.entry is not set",
         other_names="cwd chdir workdir working_dir",
     )
+
+    @property
+    def is_script(self) -> bool:
+        """True if the entry is a script that runs as it is, up to its fit."""
+        return self.entry is not None and self.entry.endswith(".py")
 
     @property
     def normalization_of_model(self) -> str:

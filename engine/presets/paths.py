@@ -89,7 +89,9 @@ def _parts(key: str, value: Any) -> Parts | None:
         return (f"{kind}:", place, "") if kind in PATH_SOURCES and place else None
     if key == ENTRY_KEY:
         match = ENTRY.fullmatch(value)
-        return ("", match["place"], f":{match['function']}") if match and match["place"].endswith(".py") else None
+        if match is None or not match["place"].endswith(".py"):
+            return None
+        return "", match["place"], f":{match['function']}" if match["function"] else ""
     return "", value, ""
 
 
@@ -135,6 +137,7 @@ def _module_lies(text: str, folder: str) -> bool:
 # ---- presets by name ------------------------------------------------------------------------------
 
 
+SCRIPT = ".py"  # after the name of a script, which is a preset without a file
 RUN = "run:"  # before the id of a run, for the options of that run
 OWN_FIT = "is a fit of your own script, which gputui cannot start; `gputui init` shows how to make a preset of it"
 STAMP = re.compile(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of its preset
@@ -176,8 +179,8 @@ def _looks_like_preset(path: Path) -> bool:
 
 
 def find(name_or_path: str, beside: Path | None = None) -> Path:
-    """Return the file of a preset by name or path, or that of the run for `run:ID`. A relative path is resolved from
-    `beside`, with which `run:ID` is not accepted, or from the current folder. Raises PresetError.
+    """Return the file of a preset by name or path, a script, or that of the run for `run:ID`. A relative path is
+    resolved from `beside`, with which `run:ID` is not accepted, or from the current folder. Raises PresetError.
     """
     place, as_path = shorten(name_or_path), Path(os.path.expanduser(name_or_path))
     if name_or_path.startswith(RUN) and beside is None:
@@ -185,8 +188,8 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
         if names_workload(path):
             return path
         what = OWN_FIT
-    elif python := of_python(name_or_path):
-        place, what = name_or_path, python
+    elif name_or_path.endswith(SCRIPT) and beside is None and os.path.isfile(as_path):
+        return as_path
     elif as_path.suffix in PRESET_SUFFIXES or os.sep in name_or_path:
         path = beside / as_path if beside and not as_path.is_absolute() else as_path
         if os.path.isfile(path):
@@ -220,14 +223,6 @@ def _of_run(text: str) -> Path:
             if names:
                 what = f"{len(names)} runs have that in their ids ({', '.join(names[:3])} ...); give more of the id"
     raise PresetError([Problem(shorten(f"{RUN}{text}"), None, "", what)])
-
-
-def of_python(word: str) -> str:
-    """Advice if a file of Python code is given as a preset."""
-    if not (word.endswith(".py") and os.path.isfile(word)):
-        return ""
-    line = f'workload: {{entry: "{os.path.basename(word)}:build"}}'
-    return f"Python code: write {line} into a preset.yaml next to it; gputui guide says what build returns"
 
 
 def names_workload(path: Path) -> bool:

@@ -20,7 +20,7 @@ from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..options.catalogue import did_you_mean, nearest
 from ..options.synonyms import keys_of, option_meant
 from . import paths
-from .paths import find, name_of
+from .paths import SCRIPT, find, name_of
 from .preset import SWEEP, TOP_LEVEL, Preset, PresetError, Problem
 
 MAX_CHAIN = 20
@@ -44,8 +44,16 @@ class _Layers:
 
 
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
-    """Return the preset by name or path, with settings `KEY=VALUE`. Raises PresetError."""
+    """Return the preset by name or path, with settings `KEY=VALUE`; of a script that trains as it is, the defaults and
+    the script. Raises PresetError.
+    """
     path = find(name_or_path)
+    if path.suffix == SCRIPT:
+        layers = _Layers({ENTRY: str(path)}, {ENTRY: (str(path), None)})
+        _add_settings(layers, settings)
+        preset = _validated(path.stem, layers)
+        _refuse_unknown_arguments(preset, layers.arguments, settings)
+        return preset
     return replace(resolve_text(None, path, settings), file=path.absolute())
 
 

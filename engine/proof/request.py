@@ -17,7 +17,7 @@ from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..presets.paths import OWN_FIT, names_workload
 from ..runs import Run, RunError
-from ..trials import LEAST_REPEATS, TRIAL_SECONDS, kinds, proof_sentences, record, sweep_record
+from ..trials import LEAST_REPEATS, TRIAL_SECONDS, kinds, proof_sentences, record, script_fit, sweep_record
 from ..trials.record import Limits
 from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
 
@@ -90,7 +90,8 @@ def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Req
 
 
 def of_opened(kind: str, preset: Preset, **more: Any) -> Request:
-    """Return a request about a preset, also with unsaved changes."""
+    """Return a request about a preset, also with unsaved changes. Raises RunError if its script cannot be trained."""
+    preset = script_fit.as_in_fit(preset)
     seed = preset.options.train.seed
     return Request(
         kind=kind,

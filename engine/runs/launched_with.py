@@ -74,8 +74,8 @@ def of_same_code(options: Options) -> Started | None:
     return None
 
 
-def _code(entry: Any, folder: Any) -> tuple[str, str] | None:
-    # The absolute path of the entry's file, and its function; None if the entry is not valid.
+def _code(entry: Any, folder: Any) -> tuple[str, str | None] | None:
+    # The absolute path of the entry's file, and its function (None: a script); None if the entry is not valid.
     if not isinstance(entry, str) or not ENTRY.fullmatch(entry):
         return None
     called = parse(entry)

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import keras
+import tensorflow as tf
 
 from .. import plan
 from ..options import Options
@@ -52,10 +53,7 @@ def build(
     options: Options, devices: Devices, report: RunReport, stop: StopSwitch, joined: Joined | None = None
 ) -> TrainingLoop:
     """Return the training loop, with data and model, on devices that are configured. Raises TrainerError."""
-    if options.workload.entry is None or options.precision.policy != "float32":
-        keras.mixed_precision.set_global_policy(options.precision.policy)
-    else:
-        set_global_attribute(DTYPE_POLICY, None)  # that of keras.config.floatx(), which the user's code may set
+    set_policy(options)
     distribution = device_setup.build_strategy(options, devices)
     share = Share(len(joined.cluster.workers), joined.cluster.index) if joined else None
     own: Own | None = None
@@ -64,8 +62,31 @@ def build(
 
         stop.check()
         own = building.build(options, distribution, report, share)
+    return loop_of(options, devices, distribution, own, report, stop, joined)
+
+
+def set_policy(options: Options) -> None:
+    """Set Keras' precision policy, before the user's code."""
+    if options.workload.entry is None or options.precision.policy != "float32":
+        keras.mixed_precision.set_global_policy(options.precision.policy)
+    else:
+        set_global_attribute(DTYPE_POLICY, None)  # that of keras.config.floatx(), which the user's code may set
+
+
+def loop_of(
+    options: Options,
+    devices: Devices,
+    distribution: tf.distribute.Strategy | None,
+    own: Own | None,
+    report: RunReport,
+    stop: StopSwitch,
+    joined: Joined | None = None,
+) -> TrainingLoop:
+    """Return the loop of the user's `own` training, or else with gputui's data and model. Raises TrainerError."""
+    if own is not None:
         pipeline, model, compiler, state = own.pipeline, own.model, own.xla, own.state()
     else:
+        share = Share(len(joined.cluster.workers), joined.cluster.index) if joined else None
         report.phase("building", "data")
         stop.check()
         replicas = distribution.num_replicas_in_sync if distribution else 1

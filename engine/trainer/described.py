@@ -1,26 +1,32 @@
 """`python -P -m gputui.engine.trainer.described RUN_DIR`: builds the training of a user's code, and prints as JSON
-what an exported script depends on (own/export_facts.py), or why the run would be refused.
+what an exported script depends on (own/export_facts.py), of a script what its fit says, or why the run would be
+refused.
 
 Deferred imports: TensorFlow takes seconds, and everything that it prints goes to the log.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..files import typed
 from ..options import options_json
 from ..runs import Run
 from ..runs.events import EVENTS_FILE
 from ..runs.parsing import EventWriter
-from .common.stopping import StopSwitch
+from .common.stopping import StopRequested, StopSwitch
 from .common.training_errors import TrainerError
 from .measure.run_report import RunReport
 from .setup import environment
+
+if TYPE_CHECKING:
+    from .fit.training_loop import TrainingLoop
 
 
 def main() -> None:
@@ -32,14 +38,25 @@ def main() -> None:
     options = options_json.read(run.path)
     try:
         environment.prepare(options)
+        from . import script
         from .assembly import assemble
         from .own import export_facts
 
         report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
-        own = assemble(options, report, StopSwitch()).built.own
-        assert own is not None
-        own.warn(options, report, None)
-        facts = export_facts.of(own)
+        if options.workload.is_script:
+            facts = {}
+
+            def know(loop: TrainingLoop) -> None:
+                facts.update({key: loop.built.options.value(key) for key in options.workload.left_to_fit})
+                raise StopRequested("stopped")
+
+            with contextlib.suppress(StopRequested):
+                script.run(options, report, StopSwitch(), know)
+        else:
+            own = assemble(options, report, StopSwitch()).built.own
+            assert own is not None
+            own.warn(options, report, None)
+            facts = export_facts.of(own)
     except TrainerError as fault:
         traceback.print_exc()
         facts = {"error": fault.message, "hint": fault.hint}

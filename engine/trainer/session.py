@@ -13,7 +13,7 @@ import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..files import writing
 from ..options import Options, options_json
@@ -31,6 +31,9 @@ from .common.training_errors import TrainerError, first_line
 from .measure.run_report import RunReport
 from .setup import environment
 from .setup.environment import NOTHING, Prepared
+
+if TYPE_CHECKING:
+    from .fit.training_loop import TrainingLoop
 
 
 def train_run(report: RunReport, stop: StopSwitch) -> int:
@@ -97,17 +100,33 @@ def _stopped(report: RunReport, request: StopRequested, options: Options, prepar
 
 def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prepared) -> None:
     with exempt_from_gc():
-        import tensorflow as tf  # seconds; everything below imports it too
+        import tensorflow as tf  # noqa: F401 - seconds; everything below imports it too
 
         from .assembly import assemble
-        from .fit.epoch_rules import save_model
         from .setup import actual_settings
 
     actual_settings.write_into_run_folder()
     actual_settings.exclude_ours()
     report.phase("configuring")
-    loop = assemble(options, report, stop)
+
+    def train(loop: TrainingLoop) -> None:
+        _train_loop(loop, report, stop, prepared)
+
+    if options.workload.is_script:
+        from . import script
+
+        script.run(options, report, stop, train)
+    else:
+        train(assemble(options, report, stop))
+
+
+def _train_loop(loop: TrainingLoop, report: RunReport, stop: StopSwitch, prepared: Prepared) -> None:
+    import tensorflow as tf
+
+    from .fit.epoch_rules import save_model
+
     built = loop.built
+    options = built.options
     resume_at = built.checkpoints.latest_step(loop.steps)
     earlier = read_events(report.run.path, [EVENTS_FILE]) if resume_at is not None else RunEvents([])
     before, report.missed = earlier.last(events.Started), results.not_restored(earlier)

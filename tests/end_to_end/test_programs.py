@@ -205,3 +205,63 @@ def test_trained_in_four_ways(
     assert of_run(broken) == figures
     assert bool((broken.result or {})["not_restored"]) == bool(WARNS.get(name, set()) - {"narrow_output"})
     assert printed(Path(ways["exported"])) == figures
+
+
+# ---- scripts --------------------------------------------------------------------------------------
+
+SCRIPTS = Path(__file__).parents[1] / "support" / "scripts"
+
+
+def results(file: Path) -> list[str]:
+    return [line for line in file.read_text().splitlines() if line.startswith("RESULT ")]
+
+
+@pytest.mark.parametrize("name", ["arrays", "pages", "parted"])
+def test_a_script_prints_what_it_prints_without_gputui_also_after_a_stop(
+    name: str, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(SCRIPTS, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    words = ["--rate", "0.02", "--epochs=4"] if name == "arrays" else []
+    settings = ("checkpoint=epoch", "deterministic=true", f"argv={json.dumps(words)}")
+    run, ours = trainer_of(presets.resolve(f"{name}.py", settings))
+    broken, stopped = trainer_of(presets.resolve(f"{name}.py", settings))
+    plain = Program(str(tmp_path), str(tmp_path / "plain.out"), [f"{name}.py", *words], [str(tmp_path)])
+    forks.run(plain, ours)
+    printed = results(Path(plain.output))
+    assert printed
+    assert results(Path(ours.output)) == printed
+    assert happened(run, "started")[0]["epochs"] == 4
+    assert {event["kind"] for event in happened(run, "warning")} <= {"resumed_batches", "shared_shuffle", "epoch_waits"}
+    main = Path(stopped.arguments[0])
+    main.write_text(STOPPED)
+    forks.codes(stopped)
+    assert len(happened(broken, "epoch")) == 1
+    main.write_text(TRAINER)
+    forks.run(stopped)
+    assert of_run(broken) == of_run(run)
+    assert results(Path(stopped.output))[-len(printed[-2:]) :] == printed[-2:]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("print('no training')", "own.py has ended without a call of fit"),
+        (
+            "import sys\nsys.exit('no data')",
+            "own.py:2 ended the process with sys.exit: no data\n",
+        ),
+        ("import argparse\nargparse.ArgumentParser().parse_args()", "own.py:2: unrecognized arguments: --rate (usage:"),
+        ("import json\njson.loads('{')", "own.py:2: JSONDecodeError: Expecting property name"),
+    ],
+    ids=["no fit", "exit", "arguments", "exception"],
+)
+def test_a_script_without_a_training_says_where_it_ended(
+    text: str, why: str, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(text)
+    run, ours = trainer_of(presets.resolve("own.py", ('argv=["--rate"]',)))
+    assert forks.codes(ours) == [1]
+    (error,) = happened(run, "error")
+    assert error["message"].startswith(why)

@@ -54,7 +54,10 @@ def run(folder, output, arguments, path, environment, of_gputui):
     try:
         kept = runpy.run_path(arguments[0], run_name="__main__")  # what is dropped may wait for threads of TensorFlow
         code = 0
-    except BaseException:
+    except BaseException as fault:
+        if isinstance(fault, SystemExit) and not fault.code:
+            sys.stdout.flush()
+            os._exit(0)
         traceback.print_exc()
         code = 1
     sys.stdout.flush()

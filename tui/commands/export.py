@@ -16,7 +16,7 @@ from . import is_called
 from .shared_options import preset_option, settings_option
 
 if is_called():
-    from ...engine import checks, entry
+    from ...engine import checks, entry, options
     from ...engine import presets as preset_files
     from ...engine.export import export_folder
     from ...engine.export import own_code as form_part
@@ -44,6 +44,13 @@ def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     output = None if output == STDOUT else output
     exported = preset_files.resolve(preset, settings)
     workload = exported.options.workload
+    if workload.is_script:
+        changed = {key: value for key, value in exported.changed().items() if not key.startswith("workload.")}
+        changes = "; ".join(
+            f"{key}={value} ({options.BY_KEY[key].about.call or key})" for key, value in changed.items()
+        )
+        more = f"what the preset changes in it: {changes}" if changes else "the preset changes nothing in it"
+        raise Refused(f"{clean(str(workload.entry))} is plain Keras already\n{clean(more)}")
     try:
         if workload.entry is not None:
             entry.examine(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())

@@ -40,6 +40,24 @@ queue_options = together(
     click.option("--after", metavar="RUN", shell_complete=completion.run,
                  help="With --queue: not before this run or measurement has ended."),
 )  # fmt: skip
+# What a training without a screen takes.
+training_options = together(
+    click.option("--name", "run_name", metavar="NAME",
+                 help="Call the run so instead of by its preset, in lists and as RUN."),
+    click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line."),
+    click.option("--detach", is_flag=True, help="Start the run, print its id and return at once."),
+    click.option("--dry-run", is_flag=True,
+                 help="Check the preset and print it as YAML with every value, without starting it."),
+    click.option("--resume-if-any", is_flag=True,
+                 help="Resume the newest run of this preset with these settings, if it can be resumed; else start a "
+                 "new one."),
+    queue_options,
+    new_code_option,
+    wait_option,
+    click.option("--anyway", is_flag=True,
+                 help="Start without a warning about other users of the same GPUs. With --queue: do not wait for "
+                 "trainings outside of the queue that use the CPU."),
+)  # fmt: skip
 # The command gets --cluster as `workers`.
 cluster_options = together(
     click.option("--cluster", "workers", metavar="HOST:PORT,...",
@@ -104,6 +122,22 @@ def join_cluster(workers: str | None, worker: int | None) -> None:
         from ...engine.job import start_worker
 
         start_worker.use_command_line(workers, worker)
+
+
+def refuse_contradictions(context: click.Context) -> None:
+    """Refuse options of a training that contradict each other. Raises Refused."""
+    used = {*given(context)}
+    if "dry_run" in used and used & {"as_json", "detach", "resume_if_any", "wait", "anyway"}:
+        raise Refused("--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone")
+    if used >= {"as_json", "detach"}:
+        raise Refused(JSON_OR_DETACH)
+    if "code" in used and "resume_if_any" not in used:
+        code = context.params["code"]
+        raise Refused(f"--code={code} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
+    if "queue" in used and used & {"as_json", "detach", "dry_run", "resume_if_any", "wait", "workers"}:
+        raise Refused("--queue starts nothing now: it goes with --preset, --set, --after and --anyway alone")
+    if "after" in used and "queue" not in used:
+        raise Refused(NEEDS_QUEUE)
 
 
 SECONDS = click.FloatRange(min=0.1, max=3600)

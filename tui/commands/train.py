@@ -3,6 +3,7 @@ Ctrl-C requests the run to stop and shows its summary; a second ends it at once.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from .shared_options import (
     join_cluster,
     new_code_option,
     queue_options,
+    refuse_contradictions,
+    settings_option,
+    training_options,
     wait_option,
 )
 
@@ -104,6 +108,31 @@ def run_preset(
 
     return _trained(preset.options, start, "started", [*findings, *start_worker.test_cluster(kind, here)],
                     as_json, detach, wait)  # fmt: skip
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@settings_option()
+@training_options
+@click.argument("script", shell_complete=completion.preset)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def run(context: click.Context, /, script: str, arguments: Sequence[str], settings: Sequence[str], **how: Any) -> int:
+    """The script runs as by `python SCRIPT ARGUMENTS`, without a change of it, and its first fit of a Keras model
+    becomes a run: shown, queued, stopped and resumed as any other. Options of gputui stand before the script, and those
+    that nothing sets are as in its fit. --set fit=2 makes the second fit the run; `gputui SCRIPT` opens the form on it,
+    and --preset SCRIPT gives it to diagnose, tune and sweep.
+
+    \b
+    gputui run train.py --lr 0.001
+    gputui run --set policy=mixed_bfloat16 --set xla=true train.py
+    gputui diagnose --preset train.py --apply -o faster.yaml
+    """
+    refuse_contradictions(context)
+    if not script.endswith(".py") or not os.path.isfile(script):
+        what = "is no file of Python code" if os.path.exists(script) else "does not exist"
+        raise Refused(f"{clean(script)} {what}; name a script, such as train.py (gputui --preset NAME trains a preset)")
+    argv = [f"workload.argv={json.dumps(list(arguments))}"] if arguments else []
+    return run_preset(script, [*argv, *settings], **how)
 
 
 def checked(
@@ -264,7 +293,7 @@ class JsonView:
 
 
 LINE_SECONDS = 5.0
-_SAID = ("importing", "configuring", "building", "evaluating", "saving")
+_SAID = ("importing", "configuring", "building", "evaluating", "saving", "script")
 
 
 class LineView:

@@ -19,6 +19,7 @@ from ...engine.options import BY_KEY, GROUPS, OptionInfo, Options
 from ...engine.options.own_code import OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, paths, resolving
 from ...engine.presets.paths import RUN, STAMP
+from ...engine.presets.preset import LEFT_TO_FIT
 
 INFO = BY_KEY
 Kind = Literal["bool", "choice", "text"]
@@ -90,8 +91,12 @@ class FormState:
 
     @classmethod
     def open(cls, path: Path) -> FormState:
-        """Return the state for a preset's file. Raises PresetError if the preset is invalid."""
+        """Return the state for a preset's file, or for a script. Raises PresetError if the preset is invalid."""
         preset = presets.resolve(str(path))
+        if path.suffix == paths.SCRIPT:
+            from ...engine.trials import script_fit  # not needed for the first paint
+
+            return cls(None, script_fit.as_trained(preset) or preset)
         name, _ = _record_of(path)
         if name:
             # A run is named after its preset, and so is the next run with the same options.
@@ -256,6 +261,7 @@ class FormState:
                 values[key] = self.opened.options.value(key)
             self.preset = presets.assemble(self.name, values, self.description)
         kept = {key: at for key, at in self.opened.origins.items() if not self.is_unsaved(key)}
+        kept |= {key: (self.name, None) for key in LEFT_TO_FIT if self.is_unsaved(key)}
         self.preset = replace(self.preset, origins=kept, file=self.opened.file)
 
 

@@ -20,7 +20,7 @@ from textual.widgets.option_list import Option
 from ...engine import presets
 from ...engine.files.places import PRESET_SUFFIXES
 from ...engine.presets import Preset, PresetError, saving
-from ...engine.presets.paths import of_python
+from ...engine.presets.paths import SCRIPT
 from ...engine.units import NONE
 from ..base import keys
 from ..base.base_app import Act
@@ -42,7 +42,6 @@ HEADS: dict[Group, str] = {
     "here": "in this folder", "recent": "recent", "yours": "yours", "shipped": "shipped with gputui", "path": "",
 }  # fmt: skip
 ARRIVE_SECONDS = 0.3  # the longest wait for all groups before the first list is shown
-PYTHON = ".py"  # a program, which is no preset
 PLACEHOLDER = "type to filter, or a path; tab completes the path, or goes to the list"
 
 
@@ -246,14 +245,12 @@ class PresetsScreen(UndoActions):
     def action_open(self) -> None:
         """Open the typed path if it is a preset, else the file or the folder under the cursor."""
         chosen, typed = self.chosen, self.typed
-        if preset_files.is_path(typed) and self.focused is self.query_one("#open"):
+        if (preset_files.is_path(typed) or typed.endswith(SCRIPT)) and self.focused is self.query_one("#open"):
             folder, name = preset_files.split(typed)
-            if name.endswith(PRESET_SUFFIXES):
+            if name.endswith((*PRESET_SUFFIXES, SCRIPT)):
                 self.app.open_form(folder / name)
                 return
-        if typed.endswith(PYTHON) and (python := of_python(os.path.expanduser(typed))):
-            self.app.complain(f"{typed}: {python}")
-        elif chosen is None:
+        if chosen is None:
             self.app.complain(f"there is no preset that fits {typed!r}" if typed else "there is no preset here")
         elif chosen.folder:
             self.action_complete()

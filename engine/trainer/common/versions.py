@@ -42,12 +42,20 @@ try:
     from keras.src.losses.loss import unscale_loss_for_distribution as unscale_loss_for_distribution
     from keras.src.random.seed_generator import global_seed_generator as global_seed_generator
 
+    # The batches that Keras' fit makes of arrays, and which of them it keeps back.
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter as ArrayDataAdapter
+    from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays as can_convert_arrays
+    from keras.src.trainers.data_adapters.array_slicing import train_validation_split as train_validation_split
+
     # AutoGraph's rules for what it converts, and the module that writes what it has converted.
     from tensorflow.python.autograph.core import config
     from tensorflow.python.autograph.pyct import loader
 
     # Which operations have a state outside of their inputs.
     from tensorflow.python.framework import op_def_registry
+
+    # Whether the user's code has asked for deterministic operations.
+    from tensorflow.python.framework.config import is_op_determinism_enabled as is_op_determinism_enabled
 except ImportError as fault:
     newest = "TensorFlow {}.{} and Keras {}.{}".format(
         *supported_versions.NEWEST_TENSORFLOW, *supported_versions.NEWEST_KERAS

@@ -143,6 +143,9 @@ class Stream:
     def fit_begins(self, first_step: int) -> None:
         """To be called when the batches of a fit from `first_step` on have been made, and will be drawn."""
 
+    def fit_ended(self, step: int) -> None:
+        """To be called after the fit of a script, which has trained up to `step` and may use the data again."""
+
     def evaluation_begins(self, before: int) -> None:
         """To be called before an evaluation: `before` is the number of earlier ones."""
 

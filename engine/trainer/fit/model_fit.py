@@ -113,9 +113,9 @@ class ModelFit:
         if own is None:
             model.fit(**self._on_devices(batches, validation), callbacks=callbacks, **settings)
             return
-        if type(model).fit is stock:
+        if type(model).fit is stock or own.in_fit:
             with self._compiled_once():
-                model.fit(**self._on_devices(batches, validation), callbacks=callbacks, **settings)
+                stock(model, **self._on_devices(batches, validation), callbacks=callbacks, **settings)
             return
 
         def fit(of: keras.Model, *arguments: Any, **named: Any) -> Any:

@@ -230,8 +230,8 @@ class Executions:
             self._parts.after(part, logs, samples)
         return logs
 
-    def trace(self, iterator: Any, count: int) -> Any:
-        return self._traced.get_concrete_function(iterator, constant(count))
+    def trace(self, iterator: Any, count: int, with_clock: bool = False) -> Any:
+        return (self._clocked if with_clock else self._traced).get_concrete_function(iterator, constant(count))
 
     def _same_size(self, step: int, count: int) -> Iterator[int]:
         beyond, batches = step + count, self._batches_per_pass

@@ -26,6 +26,7 @@ from ..cluster.exchange import Agreement, Wishes
 from ..common.logs import as_keras, floats
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
+from ..common.versions import is_op_determinism_enabled
 from ..data.finishing import none_of
 from ..data.stage_times import StageMeter, StageWatch
 from ..measure import step_parts
@@ -69,7 +70,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self.step = 0
         self.data = FitData(options, model.distribute_strategy, built.devices, pipeline.on_demand)
         self._on_gpu = built.devices.kind == "GPU"
-        self.parts = step_parts.step_parts_for(options.train.deterministic, self._on_gpu)
+        self.parts = step_parts.step_parts_for(is_op_determinism_enabled(), self._on_gpu)
         self._clock = report.speed.clock
         self.profiler = Profiler(report, options.run.profile_steps, model)
         self.executions = Executions(model, pipeline, self.parts, options.train.micro_batches)
@@ -376,7 +377,10 @@ class TrainingLoop(keras.callbacks.CallbackList):
         if compiles:
             report.phase("compiling", "smaller batch")
         # XLA compiles for this size, or the graph is traced: the time does not count as time of steps.
-        with self.parts.left_out(), self._as_traced("train") if adds_clock else contextlib.nullcontext():
+        with self.parts.left_out():
+            if adds_clock:  # traced apart from its run, in which the data may draw random numbers
+                with self._as_traced("train"):
+                    self.executions.trace(iterator, count, with_clock=True)
             logs = self.executions.run(iterator, self.step, count)
             floats(logs)
         if compiles:
@@ -437,30 +441,33 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._evaluated = iterator if own else None
         self._check_stop(own)
         traces, self._traced_tests = own not in self._traced_tests, self._traced_tests | {own}
-        with self._as_traced("test") if traces else contextlib.nullcontext():
-            if not own:  # the number of remaining batches is unknown, so they are drawn one by one
-                logs = self._test_one(next(iterator))
-                for data in itertools.islice(iterator, together - 1):
-                    logs = self._test_one(data)
-                return logs
-            count = min(together, self._tests_left)
-            self._tests_left -= count
-            smaller = self._smaller_test and self._tests_left == 0
-            compiles = smaller or not self._first_evaluation.done
-            if compiles:
-                self._smaller_test = self._smaller_test and not smaller
-                self._first_evaluation.compile()
-            logs, _ = self._test(iterator, constant(count))
-            if compiles:
-                floats(logs)  # waits for the device
-                self._first_evaluation.compiled()
-            elif time.monotonic() >= self._next_beat:
-                floats(logs)
-                self.built.report.heartbeat.beat()
-                self._next_beat = time.monotonic() + BEAT_SECONDS
-            if traces:
-                self._warn_of_draws(lambda: self._test.get_concrete_function(iterator, constant(count)))
+        if not own:  # the number of remaining batches is unknown, so they are drawn one by one
+            data = next(iterator)
+            with self._as_traced("test") if traces else contextlib.nullcontext():
+                logs = self._test_one(data)
+            for data in itertools.islice(iterator, together - 1):
+                logs = self._test_one(data)
             return logs
+        count = min(together, self._tests_left)
+        self._tests_left -= count
+        smaller = self._smaller_test and self._tests_left == 0
+        compiles = smaller or not self._first_evaluation.done
+        if compiles:
+            self._smaller_test = self._smaller_test and not smaller
+            self._first_evaluation.compile()
+        if traces and self.built.own is not None:  # apart from its run, in which the data may draw random numbers
+            with self._as_traced("test"):
+                traced = self._test.get_concrete_function(iterator, constant(count))
+            self._warn_of_draws(lambda: traced)
+        logs, _ = self._test(iterator, constant(count))
+        if compiles:
+            floats(logs)  # waits for the device
+            self._first_evaluation.compiled()
+        elif time.monotonic() >= self._next_beat:
+            floats(logs)
+            self.built.report.heartbeat.beat()
+            self._next_beat = time.monotonic() + BEAT_SECONDS
+        return logs
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         self.called.at_batch("on_test_batch_end", batch, logs)

@@ -307,11 +307,14 @@ NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default tha
 
 
 def unapplied(inapplicable: Mapping[str, str], options: Options) -> list[dict[str, str]]:
-    """Return the inapplicable options that were set to another value than their default, each with the reason."""
+    """Return the inapplicable options that were set to another value than their default, each with the reason; none
+    that the fit of a script has set.
+    """
     return [
         {"option": info.key, "why": inapplicable[info.key]}
         for info in OPTIONS
         if info.key in inapplicable
+        and info.key not in options.workload.left_to_fit
         and options.value(info.key) not in (info.default, NO_EFFECT.get(info.key, info.default))
     ]
 

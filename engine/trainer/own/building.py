@@ -8,7 +8,7 @@ import contextlib
 import functools
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from ... import plan
 from ...files import writing
-from ...options import OPTIONS, Options
+from ...options import BY_KEY, OPTIONS, Options
 from ...options.own_code import Handed, obstacle
 from ...runs import code_copy, code_files
 from ..checkpoint import callback_state, object_graph
@@ -33,7 +33,7 @@ from ..measure.run_report import RunReport, unapplied
 from ..setup import compiling
 from ..setup.compiling import Xla
 from . import model_checks, returned, unsaved_state
-from .dataset_facts import READS_TABLE, caches_in_file, reshuffles
+from .dataset_facts import READS_TABLE, caches_draws, caches_in_file, reshuffles, share_a_shuffle
 from .iterated import seed_torch
 from .model_checks import check_batches, check_evaluation, check_steps, custom_step
 from .py_dataset import Indexed
@@ -53,12 +53,19 @@ SHUFFLED_BY_OPTION = (
     "keras.utils.image_dataset_from_directory and the like: shuffle=False, batch_size=None"
 )
 CHANGED = "a resumed run makes the earlier batches of its pass again, and then draws others"
+CACHED_DRAWS = "your Dataset caches what it draws at random: a resumed run fills the cache anew, with other draws"
+CACHE_BEFORE = "cache before the function that draws"
 COUNTED = "draw by the number of the sample, such as tf.random.stateless_uniform with Dataset.enumerate()"
 IN_VARIABLE = "keep what the training changes in a tf.Variable, such as one with the values of all keys"
 COUNTED_ON = (
     "fit notices the end of train by a step without a batch, which counts on the optimizer's iterations and the seeds "
     "of random layers: over several replicas it does not here, and losses may differ from fit's"
 )
+SHARED_SHUFFLE = (
+    "train and validation come from one Dataset that shuffles again each time it is read: samples of the validation "
+    "are trained on"
+)
+ONE_ORDER = "give its shuffle reshuffle_each_iteration=False, or shuffle train alone, after they are parted"
 KNOWN_LENGTH = "give it its length by tf.data.experimental.assert_cardinality, for both"
 BATCH_SIZE = "input.batch_size"
 FLOAT32_OUTPUT = 'give its last layer dtype="float32", as TensorFlow\'s guide to mixed precision says'
@@ -121,6 +128,11 @@ class Own:
     @property
     def model(self) -> keras.Model:
         return self.returned.model
+
+    @property
+    def in_fit(self) -> bool:
+        """True for a script, which calls fit itself: a fit of the model's class has already been called."""
+        return self.code.entry.function is None
 
     def end_iterators(self, iterators: Iterable[Any]) -> None:
         """End the iterators if they fill a file of Dataset.cache, whose lock they hold."""
@@ -188,7 +200,8 @@ class Own:
             report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
         if resumed_at is not None or options.run.checkpoint != "off":
             self._warn_of_state(report, resumed_at is not None)
-        if resumed_at is not None and isinstance(self.pipeline.train, Batched):
+        of_arrays = self.in_fit and self.returned.samples is not None  # which are the same again
+        if resumed_at is not None and isinstance(self.pipeline.train, Batched) and not of_arrays:
             report.warn("resumed_batches", RESUMED_BATCHES)
 
     def _warn_of_state(self, report: RunReport, resumed: bool) -> None:
@@ -207,6 +220,8 @@ class Own:
         natures = self._natures[1:] if repeated else self._natures
         if names := [variable.name.partition(":")[0] for each in natures for variable in each.writes]:
             report.warn("data_state", f"a function of your Dataset changes {', '.join(names[:3])}: {CHANGED}", COUNTED)
+        if isinstance(data, Batched) and caches_draws(data.data):
+            report.warn("data_state", CACHED_DRAWS, CACHE_BEFORE)
         if any(each.depends == READS_TABLE for each in self._natures):
             report.warn("data_state", f"{READS_TABLE}: no checkpoint holds it", IN_VARIABLE)
         places, instead = inexact_iterable(self.returned.train, self.code.owns_file)
@@ -238,24 +253,22 @@ class Own:
             self.model.compiled = compiled
 
 
-def build(
-    options: Options, distribution: tf.distribute.Strategy | None, report: RunReport, share: Share | None = None
-) -> Own:
-    """Run the user's function, compile its model as the options require, and return the training. Raises UserError."""
+@contextlib.contextmanager
+def opened_code(
+    options: Options, distribution: tf.distribute.Strategy | None, report: RunReport
+) -> Iterator[tuple[UserCode, GlobalSettings]]:
+    """A context in which the user's code runs, under the strategy, and with what it sets globally noted. Raises
+    UserError.
+    """
     workload = options.workload
     assert workload.entry is not None
-    replicas = distribution.num_replicas_in_sync if distribution else 1
     report.phase("building", workload.entry.rpartition("/")[2])
-    settings = GlobalSettings()
     copy = code_copy.trained(report.run, options)
     try:
         code_files.begin(report.run, copy)
     except code_files.CodeChangedError as fault:
         raise UserError(*str(fault).split("\n")) from None
-    with _scope(distribution), settings:  # a module may create its model when it is imported
-        code = UserCode(workload.entry, workload.folder or ".", copy)
-    seed_torch(options.train.seed)
-    code.record(report.run)
+    code = UserCode(workload.entry, workload.folder or ".", copy)
     if left_out := code_copy.read(report.run).left_out:
         report.warn("code_not_copied", f"{left_out}; the run trains your files as they are", LEFT_OUT)
     for name in code.shadowed():
@@ -265,8 +278,39 @@ def build(
             "rename the file",
             name,
         )
-    with _scope(distribution), settings, code.blamed():
-        parts = returned.checked(code.function(context_of(options, replicas)), code.entry.function)
+    with _scope(distribution), GlobalSettings() as settings:  # a module may create its model when it is imported
+        yield code, settings
+
+
+def build(
+    options: Options, distribution: tf.distribute.Strategy | None, report: RunReport, share: Share | None = None
+) -> Own:
+    """Run the user's function, and return the training of what it returns. Raises UserError."""
+    replicas = distribution.num_replicas_in_sync if distribution else 1
+    with opened_code(options, distribution, report) as (code, settings):
+        function = code.load()
+        seed_torch(options.train.seed)
+        code.record(report.run)
+        with code.blamed():
+            given = function(context_of(options, replicas))
+        return made_of(code, given, options, distribution, report, settings, share)
+
+
+def made_of(
+    code: UserCode,
+    given: Any,
+    options: Options,
+    distribution: tf.distribute.Strategy | None,
+    report: RunReport,
+    settings: GlobalSettings,
+    share: Share | None = None,
+) -> Own:
+    """Compile the model that the user's code has `given`, as the options require, and return the training. Raises
+    UserError.
+    """
+    replicas = distribution.num_replicas_in_sync if distribution else 1
+    with _scope(distribution), code.blamed():
+        parts = returned.checked(given, code.entry.function or "fit")
         seed_torch(options.train.seed)  # if the function has imported torch
         floatx, policy = keras.config.floatx(), options.precision.policy
         if floatx != "float32" and policy != "float32":
@@ -289,6 +333,8 @@ def build(
             follows=pipeline.follows,
         )
         check_batches(parts.model, train)
+        if share_a_shuffle(parts.train, parts.validation):
+            report.warn("shared_shuffle", SHARED_SHUFFLE, ONE_ORDER)
         warn_of_overridden(parts.model, options, report)
         compiler = compile_model(parts, options, pipeline)
         as_in_fit = options.input.across_epochs is not True and not options.input.one_batch
@@ -298,12 +344,12 @@ def build(
             if replicas > 1:
                 report.warn("unknown_length", COUNTED_ON, KNOWN_LENGTH)
         check_steps(parts.model, parts.callbacks)
-        if type(parts.model).fit is keras.Model.fit:  # else its fit may change the batches first
+        if type(parts.model).fit is keras.Model.fit or code.entry.function is None:  # else its fit may change batches
             model_checks.create(parts.model, pipeline.spec, distribution, code)
         narrow = model_checks.narrow_outputs(parts.model, pipeline.spec)
         if pipeline.held_out is not None and distribution is None:
             check_evaluation(parts.model, parts.loss, pipeline.held_out.spec)
-    settings.warn(code, report)
+    settings.warn(code, options, report)
     if narrow:
         what = f"the output of {type(parts.model).__name__} is {' and '.join(narrow)}, less exact than float32"
         report.warn("narrow_output", what, FLOAT32_OUTPUT, "precision.policy")
@@ -462,11 +508,14 @@ class GlobalSettings(contextlib.ExitStack):
 
         return noted
 
-    def warn(self, code: UserCode, report: RunReport) -> None:
+    def warn(self, code: UserCode, options: Options, report: RunReport) -> None:
+        is_script = options.workload.is_script
         for (name, file, line), setting in self._calls.items():
-            if not code.owns_file(file):
+            unset = options.value(setting.option) == BY_KEY[setting.option].default
+            if not code.owns_file(file) or (is_script and setting.obeyed and unset):
                 continue
             effect = f"takes effect, and the run's {setting.option} does not" if setting.obeyed else "does nothing here"
             what = f"{name} in {code.name_of(file)}:{line} {effect}: gputui sets this up before your code runs"
             hint = f"set {setting.option} in the preset and remove the call"
+            hint = f"give --set {setting.option}=... instead" if is_script else hint
             report.warn("set_by_option", what, hint, setting.option)

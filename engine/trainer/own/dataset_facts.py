@@ -123,6 +123,24 @@ def reshuffles(data: Any) -> bool:
         return False
 
 
+def share_a_shuffle(train: Any, validation: Any) -> bool:
+    """Return True if both come from one data set that shuffles anew: then they have samples in common."""
+    try:
+        stages = [stages_of(data) if isinstance(data, tf.data.Dataset) else [] for data in (train, validation)]
+        return any(each is other and reshuffles(each) for each in stages[0] for other in stages[1])
+    except Exception:  # noqa: BLE001 - private names of TensorFlow
+        return False
+
+
+def caches_draws(data: tf.data.Dataset) -> bool:
+    """Return True if Dataset.cache keeps what functions before it have drawn at random."""
+    try:
+        natures = [nature_of(part) for part in stages_of(data) if type(part).__name__ == "CacheDataset"]
+        return any(nature.draws or nature.writes for nature in natures)
+    except Exception:  # noqa: BLE001 - private names of TensorFlow
+        return False
+
+
 def caches_in_file(data: Any) -> bool:
     """Return True for a data set that fills a file by Dataset.cache. Its iterator must be ended, as it holds a lock."""
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import random
 import threading
 import zlib
 from collections.abc import Sequence
@@ -31,8 +32,9 @@ SAME_LENGTH = "let __len__ return the same number in all epochs, or keep a fit o
 
 
 class Indexed(Stream):
-    """A PyDataset as a stream: its batches by number, in an order that input.shuffle draws again for each pass. It is
-    notified once of each pass, even if several streams reach it.
+    """A PyDataset as a stream: its batches by number, in an order that input.shuffle draws again for each pass; for a
+    script in that of Keras' fit, by Python's `random`. It is notified once of each pass, even if several streams reach
+    it.
     """
 
     kind: Data = "pydataset"
@@ -63,6 +65,9 @@ class Indexed(Stream):
         self._lock = threading.RLock()
         self._begun, self._ended = 0, -1  # Keras' fit calls on_epoch_end once more, before the first pass
         self._left = 0  # batches of this pass
+        shuffles = options.input.shuffle != "off" and not evaluates
+        self._by_python, self._by_option = shuffles and options.workload.is_script, shuffles
+        self._order = self._drawn()  # of this pass, in a script drawn before its model has variables
         self._made = {name: _mark(value) for name, value in vars(data).items()}  # what __init__ has left
 
     # ---- batches ----------------------------------------------------------------------------------
@@ -85,28 +90,36 @@ class Indexed(Stream):
         def one_pass(number: Any) -> tf.data.Dataset:
             seen = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
             begun = tf.py_function(lambda *at: self.begin(*map(int, at)), [number, seen], tf.int64)
-            order = tf.data.Dataset.range(tf.ensure_shape(begun, ()))
-            if self.options.input.shuffle != "off":
+            order = tf.data.Dataset.from_tensor_slices(tf.ensure_shape(begun, (self.batches,)))
+            if self._by_option and not self._by_python:
                 order = order.shuffle(self.batches, seed=tf.constant(self.options.train.seed, tf.int64) + number)
             return order.skip(seen).map(batch, **parallel)
 
         return tf.data.Dataset.range(first_pass, 2**62).flat_map(one_pass)
 
-    def begin(self, number: int, skipped: int) -> int:
-        """Notify the PyDataset of pass `number` (from 0) and earlier ones. Return the number of batches in a pass."""
+    def _drawn(self) -> list[int]:
+        order = list(range(self.batches))
+        if self._by_python:
+            random.shuffle(order)
+        return order
+
+    def begin(self, number: int, skipped: int) -> np.ndarray:
+        """Notify the PyDataset of pass `number` (from 0) and earlier ones. Return the numbers of its batches."""
         with self._lock:
             while self._begun <= (number if self._pass is None else self._pass):
                 self._end()
                 if self._pass is not None and self._begun:  # Keras' evaluate begins with a call of it
                     self.data.on_epoch_end()
                 self.data.on_epoch_begin()
+                if self._begun:
+                    self._order = self._drawn()
                 self._begun += 1
             if (batches := self.data.num_batches) != self.batches:
                 what = f"the PyDataset has {batches} batches in epoch {number + 1}, and {self.batches} at first"
                 self.fault = self.fault or UserError(f"{what}: epochs of a run have equally many steps", SAME_LENGTH)
                 raise ValueError(what)
             self._left = self.batches - skipped
-        return self.batches
+            return np.asarray(self._order)
 
     def load(self, number: int, shapes: Sequence[tf.TensorShape] = ()) -> list[np.ndarray]:
         """Return the arrays of a batch. If they do not have these `shapes`, ValueError is raised, and is the fault."""
@@ -148,7 +161,8 @@ class Indexed(Stream):
             except NotPackable:
                 return None
             kept = base64.b64encode(b"".join(pieces([packed], arrays))).decode()
-            return None if self._ahead else {"passes": [self._begun, self._ended], "draws": draws, "kept": kept}
+            passes = {"passes": [self._begun, self._ended], "order": self._order if self._by_python else None}
+            return None if self._ahead else {**passes, "draws": draws, "kept": kept}
 
     def go_to(self, place: dict[str, Any]) -> None:
         (packed,), arrays = read(base64.b64decode(place["kept"]))
@@ -156,6 +170,7 @@ class Indexed(Stream):
         for name, drawn in place["draws"].items():
             set_generator_state(vars(self.data)[name], drawn)
         self._begun, self._ended = place["passes"]
+        self._order = place.get("order") or self._order
 
 
 def _mark(value: Any) -> Any:

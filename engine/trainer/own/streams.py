@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,25 @@ DIFFERS_AT_FIRST = (
 )
 
 
+@dataclass
+class SharedShuffle:
+    """A shuffle from which also the validation is drawn, or a script after its fit: each iterator draws its next order,
+    so that all are begun in the sequence of Keras' fit.
+    """
+
+    trained: Callable[[int], int]  # iterators of train that fit has begun after so many epochs
+    evaluations: Callable[[int], int]  # before an epoch
+    each: int  # iterators that fit begins for an evaluation
+    begun: int = 0  # here, up to now
+
+    def before_epoch(self, epoch: int) -> int:
+        return self.trained(epoch) + self.each * self.evaluations(epoch)
+
+    def before_evaluation(self, before: int) -> int:
+        trained = next(epoch for epoch in itertools.count(1) if self.evaluations(epoch) > before)
+        return self.trained(trained) + self.each * before
+
+
 @dataclass(eq=False)
 class Batched(Stream):
     """A data set that the user's code has batched, in the orders of Keras' fit, also in a resumed run. That begins
@@ -42,6 +63,7 @@ class Batched(Stream):
     replicas: int
     epoch_is_pass: bool = False
     ends: bool = False  # Keras' fit knows that an evaluation draws all batches of the user's Dataset
+    shared: SharedShuffle | None = None
 
     def __post_init__(self) -> None:
         self.spec = self.data.element_spec
@@ -61,9 +83,9 @@ class Batched(Stream):
 
     @property
     def draws(self) -> bool:
-        return self.nature.draws
+        return self.nature.draws or self.shared is not None
 
-    def _iterators(self, passes: int) -> int:
+    def iterators(self, passes: int) -> int:
         # that Keras' fit begins before it draws from that of the next pass
         if not self.epoch_is_pass or int(self.data.cardinality()) < 0:
             return passes
@@ -82,8 +104,8 @@ class Batched(Stream):
             return self._going_on.get(first_step) or self.data.repeat().skip(first_step)
         assert self.batches is not None
         passes, skipped = divmod(first_step, self.batches)
-        first = self._from(skipped, self._iterators(passes) - self._begun)
-        return first.concatenate(self._from(0, self._iterators(1) - self._iterators(0) - 1).repeat())
+        first = self._from(skipped, self.iterators(passes) - self._begun)
+        return first.concatenate(self._from(0, self.iterators(1) - self.iterators(0) - 1).repeat())
 
     def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
         if self.endless:
@@ -92,13 +114,23 @@ class Batched(Stream):
             return batches.take(steps)
         assert self.batches is not None
         passes, skipped = divmod(first_step, self.batches)
-        data = self._from(skipped, self._iterators(passes) - self._begun)
+        before, begun = self.iterators(passes), self._begun
+        if self.shared is not None:
+            before, begun = self.shared.before_epoch(passes), self.shared.begun
+        data = self._from(skipped, before - begun)
         return data if self.samples is None else data.take(steps)  # else a pass ends by itself
 
     def fit_begins(self, first_step: int) -> None:
+        if self.batches is not None and self.shared is not None:
+            self.shared.begun = self.shared.before_epoch(first_step // self.batches) + 1
         if self.batches is not None:
-            self._begun = self._iterators(first_step // self.batches) + 1
+            self._begun = self.iterators(first_step // self.batches) + 1
         self._at_begin = self._values()
+
+    def fit_ended(self, step: int) -> None:
+        if self.shared is not None and self.batches:
+            for _ in range(self.shared.before_epoch(step // self.batches) - self.shared.begun):
+                iter(self.data)
 
     def of_evaluation(self, count: int, depends: bool) -> tf.data.Dataset:
         """Of a Dataset that reshuffles, without a known length: Keras begins an iterator for each, one more after all,
@@ -107,18 +139,28 @@ class Batched(Stream):
         if not reshuffles(self.data):
             return super().of_evaluation(count, depends or self.draws)
         several = self.replicas > 1
-        each = 1 + self.ends + (several and self.epoch_is_pass)
         before, begun = self._counters()
         none = tf.data.Dataset.choose_from_datasets([self.data], tf.data.Dataset.range(0))
 
         def batches(_: Any) -> tf.data.Dataset:
-            unused = tf.maximum(each * before + several - begun, 0)
-            begun.assign_add(unused + 1)
+            unused = tf.maximum(self.each * before + several - begun, 0)
+            if self.shared is not None:
+                unused = tf.identity(before)
+            else:
+                begun.assign_add(unused + 1)
             return tf.data.Dataset.range(unused).flat_map(lambda _: none).concatenate(self.data)
 
         return tf.data.Dataset.range(1).flat_map(batches).take(count)
 
+    @property
+    def each(self) -> int:
+        """The iterators that Keras' fit begins for an evaluation."""
+        return 1 + self.ends + (self.replicas > 1 and self.epoch_is_pass)
+
     def evaluation_begins(self, before: int) -> None:
+        if self.shared is not None:  # those that fit has begun and that were not begun here
+            due = self.shared.before_evaluation(before)
+            before, self.shared.begun = due - self.shared.begun, due + 1
         self._counters()[0].assign(before)
 
     def _counters(self) -> list[Any]:

@@ -5,6 +5,7 @@ exception of it, also within TensorFlow, is reported as file, line, source line 
 from __future__ import annotations
 
 import argparse
+import builtins
 import contextlib
 import importlib
 import importlib.util
@@ -14,7 +15,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,7 +40,8 @@ _KIND = re.compile(r"[A-Za-z_.]*(Error|Exception|Interrupt|Warning)\b")
 NO_ARGUMENTS = (
     "a script gets no arguments here: give each a default, and read workload.args in build instead, as context.args"
 )
-OWN_STRATEGY = "remove your own tf.distribute strategy: strategy.kind creates it, and build is called in its scope"
+ARGUMENTS = "give its arguments behind its name: gputui run SCRIPT ARGUMENTS; in a preset they are workload.argv"
+OWN_STRATEGY = "remove your own tf.distribute strategy: strategy.kind creates it, and your code runs in its scope"
 
 
 class UserError(TrainerError):
@@ -56,10 +58,12 @@ def contains_none(data: str) -> UserError:
 
 
 class UserCode:
-    """The function of workload.entry and its files, from the run's `copy` if there is one."""
+    """The code that workload.entry names and its files, from the run's `copy` if there is one. A script runs by `run`;
+    of other code `load` returns the function.
+    """
 
     def __init__(self, entry: str, folder: str, copy: Path | None = None) -> None:
-        """Import the module of the user's code that `entry` names, which runs it. Raises UserError."""
+        """Prepare this process as Python does for `python train.py`. Raises UserError."""
         self.entry = entries.parse(entry)
         self.folder = Path(folder)
         self._owned: dict[str, bool] = {}  # by the file of a module
@@ -79,14 +83,27 @@ class UserCode:
         sys.argv = [str(self.file)]  # the trainer's own arguments would confuse an argument parser in the user's code
         sys.path.insert(0, str(self.home))
         importlib.invalidate_caches()
+
+    def load(self) -> Any:
+        """Import the module of the user's code, which runs it, and return the function. Raises UserError."""
+        assert self.entry.function is not None
         with self.blamed():
             module = _imported(self.entry, self.file)
-        self.function: Any = getattr(module, self.entry.function, None)
-        if not callable(self.function):
+        function: Any = getattr(module, self.entry.function, None)
+        if not callable(function):
             raise UserError(f"{self.file.name} has no function {self.entry.function}", "workload.entry names it")
+        return function
+
+    def run(self, arguments: Sequence[str]) -> None:
+        """Run the script to its end, as the module __main__. Raises what it raises, and UserError for its syntax."""
+        sys.argv = [str(self.file), *arguments]
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        main.__file__ = str(self.file)
+        vars(main)["__builtins__"] = builtins
+        exec(compile(self.file.read_bytes(), str(self.file), "exec", dont_inherit=True), vars(main))
 
     @contextlib.contextmanager
-    def blamed(self, found_only: bool = False) -> Iterator[None]:
+    def blamed(self, found_only: bool = False, script: bool = False) -> Iterator[None]:
         """A context in which an exception of the user's code becomes a UserError with its place. With `found_only`, one
         that passed through no line of their code stays, as do errors of the trainer, stops and exhausted memory.
         """
@@ -95,6 +112,8 @@ class UserCode:
         except _NOT_THEIRS:
             raise
         except SystemExit as fault:
+            if script and fault.code in (None, 0):
+                return
             place = self._place(fault)
             where, source = self._shown(*place) if place is not None else (self.file.name, "")
             for frame, _ in traceback.walk_tb(fault.__traceback__):
@@ -102,13 +121,17 @@ class UserCode:
                     names = frame.f_locals
                     usage = " ".join(names["self"].format_usage().split())
                     refused = f"{names['message']} ({usage})"[:300]
-                    raise UserError(f"{where}: {refused}{source}", NO_ARGUMENTS) from fault
-            what = f"{where} ended the process with sys.exit{source}"
-            raise UserError(what, "return instead") from fault
+                    raise UserError(f"{where}: {refused}{source}", ARGUMENTS if script else NO_ARGUMENTS) from fault
+            status = f": {fault.code}" if isinstance(fault.code, str) else f" and the status {fault.code}" * script
+            what = f"{where} ended the process with sys.exit{status}{source}"
+            raise UserError(what, "" if script else "return instead") from fault
         except Exception as fault:
             error = self.error_of(fault)
             if error is None and found_only:
                 raise
+            if error is None and (place := self._calling()) is not None:  # a script has called fit there
+                where, source = self._shown(*place)
+                error = UserError(f"{where}: {_what(fault)}{source}", "the full traceback is in engine.log")
             raise error or UserError(f"{self.entry}: {_what(fault)}") from fault
 
     def error_of(self, fault: BaseException) -> UserError | None:
@@ -124,6 +147,12 @@ class UserCode:
         inside = f" in {function}" if function and function != "<module>" else ""
         source = linecache.getline(file, line).strip()
         return f"{self.name_of(file)}:{line}{inside}", f"\n    {source}" if source else ""
+
+    def _calling(self) -> tuple[str, int, str] | None:
+        for frame, line in traceback.walk_stack(None):
+            if self.owns_file(frame.f_code.co_filename):
+                return frame.f_code.co_filename, line, frame.f_code.co_name
+        return None
 
     def _place(self, fault: BaseException) -> tuple[str, int, str] | None:
         # from TensorFlow's message, or else from the traceback

@@ -23,12 +23,21 @@ from ..data.batching import loaded, mapped
 from ..data.pipeline import Pipeline, Samples
 from ..data.sources import Part, Source, split_order
 from ..measure.run_report import RunReport
-from .dataset_facts import SAMPLES, counted, inspected, length_follows_variable, nature_of, settable
+from .dataset_facts import (
+    SAMPLES,
+    counted,
+    inspected,
+    length_follows_variable,
+    nature_of,
+    reshuffles,
+    settable,
+    share_a_shuffle,
+)
 from .iterated import Iterated, data_set_of, passes_of
 from .model_checks import can_evaluate
 from .py_dataset import Indexed
 from .returned import Returned, check_classes, weigh
-from .streams import TO_BATCH, Batched, as_array, as_fitted, as_tensors
+from .streams import TO_BATCH, Batched, SharedShuffle, as_array, as_fitted, as_tensors
 from .user_code import UserCode, UserError, contains_none
 
 READS_AHEAD = "what a callback sets reaches its samples some steps later than in Keras' fit"
@@ -137,7 +146,8 @@ def opened(
     asked = options.train.steps_per_epoch
     train = stream("train", data, asked)
     whole = train.batches
-    if asked is not None and not isinstance(train, Samples):  # batches may end within an epoch
+    measures = options.run.measure_seconds is not None  # in an epoch that has no end, for which the data begin again
+    if asked is not None and not measures and not isinstance(train, Samples):  # batches may end within an epoch
         hint = f"set train.steps_per_epoch to a divisor of {whole}, or to null"
         if isinstance(data, tf.data.Dataset):
             whole, hint = int(data.cardinality()), f"end the Dataset with .repeat(), or {hint}"
@@ -164,6 +174,15 @@ def opened(
             held_out = replace(held_out, ends=ends)
         if held_out.batches == 0:
             raise UserError("validation has no batches", "check where it reads from, and its batch size")
+    if replicas == 1 and isinstance(train, Batched) and train.begins_anew and reshuffles(data):
+
+        def evaluations(epoch: int) -> int:
+            return sum(map(returned.fit.evaluates_after, range(epoch)))
+
+        if isinstance(held_out, Batched) and share_a_shuffle(data, kept_back):
+            train.shared = held_out.shared = SharedShuffle(train.iterators, evaluations, held_out.each)
+        elif options.workload.is_script:
+            train.shared = SharedShuffle(train.iterators, evaluations, each=0)
     if returned.fit.initial_epoch >= options.train.epochs:
         text = f"initial_epoch is {returned.fit.initial_epoch} and train.epochs {options.train.epochs}"
         hint = "epochs are counted from the first one, as in fit: raise train.epochs"

@@ -230,7 +230,7 @@ def of_entry(request: Request) -> Samples:
     code = UserCode(workload.entry, workload.folder or ".")
     seed_torch(options.train.seed)
     with code.blamed():
-        given = returned.checked(code.function(context_of(options, 1)), code.entry.function)
+        given = returned.checked(code.load()(context_of(options, 1)), str(code.entry.function))
         passes = {name: passes_of(getattr(given, name)) for name in (TRAIN, VALIDATION)}
         made = {name: data_set_of(each, not given.mapped) for name, each in passes.items() if each is not None}
         given = replace(given, **made)

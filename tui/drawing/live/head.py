@@ -228,7 +228,7 @@ def _devices(started: Started) -> str:
 
 SURE, LIKELY = 0.8, 0.55
 MEASURING = "measuring what limits the speed ..."
-_BEGUN = ("training", "evaluating", "saving")
+_BEGUN = ("training", "evaluating", "saving", "script")
 
 
 def is_due(now: Snapshot) -> bool:
