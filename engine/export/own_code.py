@@ -477,7 +477,7 @@ def described(preset: Preset) -> tuple[dict[str, Any], list[Warn]]:
     """Run the user's code up to the training, on CPUs. Return what engine/trainer/described.py says of it, and the
     warnings. Raises RefusedError for what the run refuses.
     """
-    options = preset.options.with_values({"workload.left_to_fit": preset.left_to_fit()})
+    options = preset.options
     here = paths.absolute(_on_cpus(options), dict.fromkeys(paths.KEYS, str(Path.cwd())))
     python = interpreter.chosen(options.run.python)
     with tempfile.TemporaryDirectory() as folder:

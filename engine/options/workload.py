@@ -20,6 +20,8 @@ NORMALIZATION = {"mlp": "none", "cnn": "none", "separable_cnn": "batch", "resnet
 STRIDES = {"cnn": 1, "separable_cnn": 1, "resnet50": 2}  # of the first convolution; only these models have any
 KERNEL_SIZE = 3
 NO_CONVOLUTIONS = "only cnn, separable_cnn and resnet50 have convolutions"
+# What the fit of a script decides, unless it is set.
+LEFT_TO_FIT = ("train.epochs", "train.validation_split", "input.batch_size", "compile.steps_per_execution")
 Count = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 BYTE_ENCODINGS = ("encoded", "uint8")  # of tfrecord data
 
@@ -237,8 +239,8 @@ class Workload(Group):
         "which call of fit in a script becomes the run; the others train as they are, and are runs of Monitor",
         not_exported="workload.entry is not set",
     )
-    left_to_fit: list[str] = option(
-        [],
+    left_to_fit: list[str] | None = option(
+        None,
         "written by gputui: options that a script's fit decides, as nothing has set them",
         not_exported="workload.entry is not set",
     )

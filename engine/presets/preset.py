@@ -13,7 +13,6 @@ from ..frozen import dataclass
 
 SWEEP = "sweep"  # the entry with the options of `gputui sweep`, which a run ignores
 TOP_LEVEL = ("schema_version", "description", "extends", *opts.GROUPS, SWEEP)
-LEFT_TO_FIT = ("train.epochs", "train.validation_split", "input.batch_size", "compile.steps_per_execution")
 LIST = "tag:yaml.org,2002:seq"
 
 
@@ -63,21 +62,6 @@ class Preset:
         head = {"schema_version": opts.SCHEMA_VERSION, "description": self.description}
         body = head | asdict(self.options)
         return yaml.dump(body, Dumper=Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)
-
-    def left_to_fit(self) -> list[str]:
-        """The options that the fit of a script decides: those of LEFT_TO_FIT that have their defaults, and that no file
-        and no setting names. A file that gputui has written names all, and lists them.
-        """
-        workload = self.options.workload
-        if not workload.is_script:
-            return []
-
-        def is_left(key: str) -> bool:
-            place, _ = self.origins.get(key, ("form", None))
-            written = key in workload.left_to_fit and not place.startswith("--set")
-            return self.options.value(key) == opts.BY_KEY[key].default and (place == "form" or written)
-
-        return [key for key in LEFT_TO_FIT if is_left(key)]
 
     def changed(self) -> dict[str, Any]:
         """The values that differ from the defaults, by key."""

@@ -19,6 +19,7 @@ from ..files.located_yaml import Located, YamlFault, shorten
 from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..options.catalogue import did_you_mean, nearest
 from ..options.synonyms import keys_of, option_meant
+from ..options.workload import LEFT_TO_FIT
 from . import paths
 from .paths import SCRIPT, find, name_of
 from .preset import SWEEP, TOP_LEVEL, Preset, PresetError, Problem
@@ -239,6 +240,11 @@ def _validated(name: str, layers: _Layers) -> Preset:
             layers.problems.append(Problem(place, line, key, what))
     if layers.problems:
         raise PresetError(sorted(layers.problems, key=lambda problem: (problem.place, problem.line or 0)))
+    if options.workload.is_script:
+        listed = options.workload.left_to_fit
+        left = [key for key in LEFT_TO_FIT if (key not in layers.values if listed is None else key in listed)]
+        set_here = {key for key, (place, _) in layers.origins.items() if place.startswith("--set")}
+        options = options.with_values({"workload.left_to_fit": [key for key in left if key not in set_here]})
     return Preset(name, paths.absolute(options, layers.bases), layers.description, layers.origins, sweep=layers.sweep)
 
 

@@ -41,7 +41,6 @@ _PLAIN = tuple(info.key for info in OPTIONS if info.key != paths.FOLDER and not 
 def settle(preset: Preset, folder: Path) -> Preset:
     """Return the preset with absolute paths (relative ones are from `folder`), a seed and a Python."""
     options = paths.absolute(preset.options, dict.fromkeys(paths.KEYS, str(folder)))
-    options = options.with_values({"workload.left_to_fit": preset.left_to_fit()})
     if options.train.seed is None:
         options = options.with_values({"train.seed": secrets.randbelow(2**31)})
     if options.run.python is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import yaml
@@ -54,7 +54,8 @@ def oom_answer(run: Run, options: Options, given_before: int) -> Answer | str:
     ran_out = "out of memory in the first steps" if step is None else f"out of memory after step {step}"
     answer: Literal["halve", "accumulate"]
     if options.run.on_oom == "halve":
-        answer, key, before, checkpoint = "halve", "input.batch_size", options.input.batch_size, None
+        answer, key, checkpoint = "halve", "input.batch_size", None
+        before = started.option(key) or options.input.batch_size  # the fit of a script may have decided it
         if key in started.inapplicable:
             return f"{key} does nothing here: {started.inapplicable[key]}"
         if before == 1:
@@ -117,13 +118,17 @@ def record(run: Run, options: Options, chosen: Answer) -> Options:
     """Write the change into the run's files, and move checkpoints aside if the training begins again. Returns the new
     options. OSError: a file cannot be written; the checkpoints are then moved back.
     """
-    aside, (group, name) = None, chosen.key.split(".")
+    aside = None
     if chosen.event.resumes_at_step is None and checkpoint_files.steps_in(run.file(CHECKPOINTS)):
         aside = run.file(f"{CHECKPOINTS}-{places.next_number(run.path, f'{CHECKPOINTS}-')}")
         os.rename(run.file(CHECKPOINTS), aside)
-    options = replace(options, **{group: replace(getattr(options, group), **{name: chosen.after})})
+    changes = {chosen.key: chosen.after}
+    if left := options.workload.left_to_fit:
+        changes["workload.left_to_fit"] = [key for key in left if key != chosen.key]
+    options = options.with_values(changes)
     preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
-    preset[group][name] = chosen.after
+    for group, name in (key.split(".") for key in changes):
+        preset[group][name] = changes[f"{group}.{name}"]
     content = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
     try:
         write_atomically(run.file("preset.yaml"), content)

@@ -292,7 +292,7 @@ class Supervisor:
         evidence = ending.Evidence(
             returncode=self.trainer.returncode or 0,
             log_tail=self.run.log_tail(ending.LOG_LINES),
-            batch_size=self.options.input.batch_size,
+            batch_size=(started and started.option("input.batch_size")) or self.options.input.batch_size,
             stopped_because=self.asked_because,
             limit=self.limit_reached,
             kernel_oom_kills=ending.kernel_oom_kills() - self.oom_kills,

@@ -121,7 +121,7 @@ def can_be_trained(run: Run) -> bool:
 
 def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
     """Return a request to compare a preset without and with `KEY=VALUE` texts. Raises PresetError, ProofError."""
-    before, after = presets.resolve(name), presets.resolve(name, settings)
+    before, after = script_fit.as_in_fit(presets.resolve(name)), presets.resolve(name, settings)
     if not settings:
         raise ProofError("say what to compare, such as --set compile.steps_per_execution=16")
     changes = {}

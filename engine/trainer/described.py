@@ -47,7 +47,7 @@ def main() -> None:
             facts = {}
 
             def know(loop: TrainingLoop) -> None:
-                facts.update({key: loop.built.options.value(key) for key in options.workload.left_to_fit})
+                facts.update({key: loop.built.options.value(key) for key in options.workload.left_to_fit or ()})
                 raise StopRequested("stopped")
 
             with contextlib.suppress(StopRequested):

@@ -150,7 +150,7 @@ def _handed(
     """Return the options, with what is left to the script's fit taken from its arguments, and what a function of own
     code would return. Arrays become the very batches of Keras' fit.
     """
-    model, left = fit["self"], options.workload.left_to_fit
+    model, left = fit["self"], options.workload.left_to_fit or ()
     replicas = distribution.num_replicas_in_sync if distribution else 1
     together = model.steps_per_execution
     arrays, steps = (fit["x"], fit["y"], fit["sample_weight"]), options.train.steps_per_epoch or fit["steps_per_epoch"]

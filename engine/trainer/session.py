@@ -70,6 +70,8 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
                 stop.exit(0)
             fault = fault if failed is None else exchange.blamed(failed, rendezvous.read())
         evidence |= {"device_batches": report.device_batches}
+        if (started := read_events(report.run.path, [EVENTS_FILE]).last(events.Started)) is not None:
+            batch_size = started.option("input.batch_size") or batch_size  # the fit of a script may decide it
         outcome, error = _failed(fault, report.doing, batch_size, report.run.path, **evidence)
         report.finish(outcome, 1, error)
         if kind == MULTI_WORKER:  # TensorFlow may wait in its destructors, while the others wait for this worker

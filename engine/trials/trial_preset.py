@@ -43,8 +43,13 @@ OWN = frozenset({
 
 
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
-    """Return the preset with changed options by `group.name`. Raises PresetError if an option is refused."""
-    return presets.assemble(preset.name, preset.options.values() | dict(changes), preset.description)
+    """Return the preset with changed options by `group.name`, which the fit of a script then does not decide. Raises
+    PresetError if an option is refused.
+    """
+    values = preset.options.values() | dict(changes)
+    if left := preset.options.workload.left_to_fit:
+        values["workload.left_to_fit"] = [key for key in left if key not in changes]
+    return presets.assemble(preset.name, values, preset.description)
 
 
 def as_trial(

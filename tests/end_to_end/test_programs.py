@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.doors.engine import RefusedError, Run, presets, to_script
+from tests.doors.engine import RefusedError, Run, presets, to_script, trial_preset
 from tests.support.exporting import form_of, prepared_script
 from tests.support.forking import TRAINER, Forks, Program, trainer_of
 from tests.support.front_door import happened
@@ -265,3 +265,21 @@ def test_a_script_without_a_training_says_where_it_ended(
     assert forks.codes(ours) == [1]
     (error,) = happened(run, "error")
     assert error["message"].startswith(why)
+
+
+def test_what_is_set_is_no_longer_left_to_the_fit_of_a_script(
+    forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is the default."""
+    shutil.copytree(SCRIPTS, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    preset = presets.resolve("arrays.py", ("batch_size=64", "args.epochs=3"))
+    steps, split, epochs = "compile.steps_per_execution", "train.validation_split", "train.epochs"
+    assert preset.options.workload.left_to_fit == [epochs, split, steps]
+    changed = trial_preset.with_changes(preset, {split: 0.1})
+    assert changed.options.workload.left_to_fit == [epochs, steps]
+    run, ours = trainer_of(changed)
+    forks.run(ours)
+    (started,) = happened(run, "started")
+    assert [started[name] for name in ("global_batch_size", "epochs", "validation_samples")] == [64, 3, 17]
+    assert presets.resolve(str(run.file("preset.yaml"))).options.workload.left_to_fit == [epochs, steps]

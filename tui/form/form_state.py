@@ -19,9 +19,9 @@ from ...engine.options import BY_KEY, GROUPS, OptionInfo, Options
 from ...engine.options.own_code import OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, paths, resolving
 from ...engine.presets.paths import RUN, STAMP
-from ...engine.presets.preset import LEFT_TO_FIT
 
 INFO = BY_KEY
+LEFT = "workload.left_to_fit"
 Kind = Literal["bool", "choice", "text"]
 
 
@@ -169,6 +169,8 @@ class FormState:
     def is_unsaved(self, key: str) -> bool:
         """Return True if the field is invalid, or if its value differs from the file's value."""
         info = INFO[key]
+        if key == LEFT:  # it follows from the other fields
+            return False
         return key in self.errors or self.preset.options.value(info.key) != self.opened.options.value(info.key)
 
     def mark(self, key: str) -> str:
@@ -261,8 +263,10 @@ class FormState:
                 values[key] = self.opened.options.value(key)
             self.preset = presets.assemble(self.name, values, self.description)
         kept = {key: at for key, at in self.opened.origins.items() if not self.is_unsaved(key)}
-        kept |= {key: (self.name, None) for key in LEFT_TO_FIT if self.is_unsaved(key)}
-        self.preset = replace(self.preset, origins=kept, file=self.opened.file)
+        options = self.preset.options
+        if left := options.workload.left_to_fit:
+            options = options.with_values({LEFT: [key for key in left if not self.is_unsaved(key)]})
+        self.preset = replace(self.preset, options=options, origins=kept, file=self.opened.file)
 
 
 def shown(options: Options, info: OptionInfo) -> str:

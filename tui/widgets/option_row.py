@@ -176,7 +176,7 @@ class OptionRow(Widget, can_focus=True):
         strong = ("bold " if changed else "") + (style or ("$text-accent" if changed else "$foreground"))
         if self.kind == "bool":
             return [("[x] on" if text == "true" else "[ ] off", strong)]
-        if not text or self.key in self.state.preset.left_to_fit():
+        if not text or (not changed and self.key in (self.state.preset.options.workload.left_to_fit or ())):
             return [("as in its fit" if text else NONE, "$foreground-muted")]
         unit = self.info.about.unit if with_unit and text[:1].isdigit() else ""
         arrows = self.has_focus and bool(self._words())

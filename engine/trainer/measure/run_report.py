@@ -314,7 +314,7 @@ def unapplied(inapplicable: Mapping[str, str], options: Options) -> list[dict[st
         {"option": info.key, "why": inapplicable[info.key]}
         for info in OPTIONS
         if info.key in inapplicable
-        and info.key not in options.workload.left_to_fit
+        and info.key not in (options.workload.left_to_fit or ())
         and options.value(info.key) not in (info.default, NO_EFFECT.get(info.key, info.default))
     ]
 

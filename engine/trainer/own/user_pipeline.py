@@ -175,14 +175,7 @@ def opened(
         if held_out.batches == 0:
             raise UserError("validation has no batches", "check where it reads from, and its batch size")
     if replicas == 1 and isinstance(train, Batched) and train.begins_anew and reshuffles(data):
-
-        def evaluations(epoch: int) -> int:
-            return sum(map(returned.fit.evaluates_after, range(epoch)))
-
-        if isinstance(held_out, Batched) and share_a_shuffle(data, kept_back):
-            train.shared = held_out.shared = SharedShuffle(train.iterators, evaluations, held_out.each)
-        elif options.workload.is_script:
-            train.shared = SharedShuffle(train.iterators, evaluations, each=0)
+        _follow_shuffle(train, held_out, share_a_shuffle(data, kept_back), options, returned)
     if returned.fit.initial_epoch >= options.train.epochs:
         text = f"initial_epoch is {returned.fit.initial_epoch} and train.epochs {options.train.epochs}"
         hint = "epochs are counted from the first one, as in fit: raise train.epochs"
@@ -195,6 +188,22 @@ def opened(
         return weigh(batches, returned.fit.class_weight)
 
     return Pipeline(options, replicas, train, held_out, share, returned.fit, weighed)
+
+
+def _follow_shuffle(
+    train: Batched, held_out: Stream | None, is_shared: bool, options: Options, returned: Returned
+) -> None:
+    """Begin the iterators of train in the sequence of Keras' fit, if its shuffle serves the validation as well, or a
+    script after its fit.
+    """
+
+    def evaluations(epoch: int) -> int:
+        return sum(map(returned.fit.evaluates_after, range(epoch)))
+
+    if is_shared and isinstance(held_out, Batched):
+        train.shared = held_out.shared = SharedShuffle(train.iterators, evaluations, held_out.each)
+    elif options.workload.is_script:
+        train.shared = SharedShuffle(train.iterators, evaluations, each=0)
 
 
 def _are_arrays(data: Any) -> bool:
