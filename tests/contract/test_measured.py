@@ -362,10 +362,42 @@ def limited(most: float, base: int = 600, each: float = 2.0, growth: Callable[[i
     return figures
 
 
+def little_each(together: float) -> Figures:
+    """Steps in one execution and a faster input are within the spread of trials alone; all at once they are not."""
+
+    def figures(options: Options, number: int) -> Planted:
+        steps, given = options.compile.steps_per_execution, options.input
+        faster = steps == 4 and given.parallel_calls == "auto" and given.prefetch == "auto"
+        speed = together if faster else {1: 1.0, 4: 0.965}[steps] * (1.015 if given.prefetch == "auto" else 1.0)
+        return Planted(samples_per_second=400 * speed, input_wait=0.2, loss=2.0)
+
+    return figures
+
+
+def with_overhead(*device_ms: float, **more: Any) -> Figures:
+    """Steps take the device's time, with XLA and without, first in float32, or a millisecond of Python's if longer."""
+    return lambda options, number: Planted(
+        32_000 / max(
+            device_ms[2 * (options.precision.policy != "float32") + (options.compile.xla is True)],
+            1 / options.compile.steps_per_execution,
+        ), loss=2.0, **more,
+    )  # fmt: skip
+
+
+def by_batch(speeds: Mapping[int, float], too_large: int = 9999) -> Figures:
+    """So many times as fast with a batch; a sample takes 10 MiB, and from `too_large` on it runs out of memory."""
+    return lambda options, number: Planted(
+        1000 * speeds.get(options.input.batch_size, 1.0), loss=2.0,
+        outcome="oom" if options.input.batch_size >= too_large else "ok",
+        peak_memory_bytes=options.input.batch_size * 10 * MIB,
+    )  # fmt: skip
+
+
 SMALL = "--preset quickstart --set batch_size=32 --set train.seed=1 --anyway"
 TUNE, FIT = f"tune {SMALL}", f"fit-batch {SMALL}"
 SLOW = "--set parallel_calls=off --set prefetch=off --set cache=off"
 LEARN = f"{TUNE} --only batch_size --largest-batch 128"
+GROW = f"{FIT} --set batch_size=64 --largest-batch"
 SEARCHES = (
     Scenario("all options, the input is no hindrance", [f"{TUNE} -o fastest.yaml"], fast_input, look_at=12, whole=True),
     Scenario("a slow input", [f"{TUNE} {SLOW}"], slow_input),
@@ -468,6 +500,66 @@ SEARCHES = (
     Scenario(
         "the fastest settings cannot be trained to the end", [LEARN],
         dies("oom", 5, figures=learning), brief=True,
+    ),
+    Scenario(
+        "the fastest settings cannot be trained to the end, and worse losses are allowed",
+        [f"{LEARN} --allow-worse-loss"], dies("oom", 5, figures=learning), brief=True,
+    ),
+    Scenario(
+        "what is left out is not tried", [f"{TUNE} --only batch_size --only xla --leave xla --largest-batch 64"],
+        fast_input,
+    ),
+    *(
+        Scenario(
+            f"near misses, {together} times as fast together",
+            [f"{TUNE} {SLOW} --only steps_per_execution --only input --leave cache --leave prefetch_to_device "
+             f"--minutes 30"], little_each(together), whole=True,
+        )
+        for together in (1.09, 0.98)
+    ),
+    Scenario(
+        "on a GPU precision and XLA come before the steps in one execution, also where Python hides what they gain",
+        [f"{TUNE} --set xla=off --only steps_per_execution --only precision --only xla --precision mixed_bfloat16"],
+        with_overhead(0.5, 0.4, 0.3, 0.2, compute_capability=(9, 0)), gpus=1,
+    ),
+    Scenario(
+        "XLA is also tried instead of the precision, with which it is slow",
+        [f"{TUNE} --set xla=off --only precision --only xla --precision mixed_bfloat16"],
+        with_overhead(2.0, 1.2, 1.6, 1.9),
+    ),
+    Scenario(
+        "the time ends in the further pairs, which more minutes go on with",
+        [f"{TUNE} --only steps_per_execution --minutes 8 -o fastest.yaml", "tune --resume --minutes 9 --anyway"],
+        lambda options, number: Planted((1000.0 if options.compile.steps_per_execution == 1 else 7000.0) * (
+            (1.0, 1.6, 0.8)[number % 3] if options.run.measure_seconds == 5 else 1)),
+        lambda number: 34.0 if number == 1 else 12.0 if number < 4 else 90.0, whole=True,
+    ),
+    Scenario("a batch that grows while it gains", [f"{GROW} 4096"], by_batch({128: 1.5, 256: 1.95, 512: 2.04})),
+    Scenario("a limit that is no power of two", [f"{GROW} 200"], by_batch({128: 1.5, 256: 2.0, 200: 1.5})),
+    Scenario("smaller batches are faster", [f"{GROW} 4096"], by_batch({32: 1.2, 16: 1.32})),
+    Scenario("between a batch and one that runs out of memory", [f"{GROW} 4096"], by_batch({96: 1.1}, 100)),
+    Scenario(
+        "nine tenths of the memory are taken", [f"{GROW} 4096 --memory-gb {gb}" for gb in (4.19, 3.15)],
+        by_batch({128: 1.5, 256: 2.25, 352: 2.475}),
+    ),
+    Scenario(
+        "the second trial of a prediction is as large as surely fits",
+        [f"{TUNE} --set batch_size=64 --dry-run --{more}" for more in
+         ("largest-batch 9000", "largest-batch 100", "memory-gb 4.2", "memory-gb 2.1", "memory-gb 1.36")],
+        limited(9999, each=1.0), whole=True,
+    ),
+    *(
+        Scenario(f"a prediction from {first}, where nothing can be trained", [
+            f"{TUNE} --set batch_size={first} --dry-run"], limited(0), brief=True)
+        for first in (64, 4)
+    ),
+    Scenario(
+        "a preset just above a limit, and just within",
+        [f"{TUNE} --only xla --memory-gb 0.69625446{digit}" for digit in "34"], limited(9999), brief=True,
+    ),
+    Scenario(
+        "a smaller batch leaves a tenth of the memory free", [f"{FIT} --set batch_size=512 --memory-gb 1.048576"],
+        limited(1100, base=700, each=1.0),
     ),
 )  # fmt: skip
 

@@ -7,7 +7,9 @@ digits.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib
+import io
 import os
 import sys
 import time
@@ -68,10 +70,11 @@ def raised(call: Callable[[], Any]) -> BaseException | None:
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.usefixtures("not_at_utc")
 def test_what_is_decided(name: str, golden: Golden, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    names = vars(engine) | {"replace": dataclasses.replace, "options": training.options, "HERE": proving.HERE}
-    names |= {"filled": recorded_proof.typed, "SimpleNamespace": SimpleNamespace, "under": under, "os": os}
-    names |= {"raised": raised, "raises": raises}
-    names |= {"TMP": tmp_path, "time": time}
+    names = vars(engine) | {each.__name__: each for each in (errno, io, os, sys, time, SimpleNamespace, Path, under)}
+    names |= {each.__name__: each for each in (raised, raises, dataclasses.replace, training.options, proving.started)}
+    names |= {"HERE": proving.HERE, "filled": recorded_proof.typed, "TMP": tmp_path}
+    if name == "screens":
+        names |= vars(importlib.import_module("tests.doors.tui"))
     if name == "trainer":
         request.getfixturevalue("cpus")
         names |= vars(importlib.import_module("tests.doors.trainer"))

@@ -4,7 +4,7 @@ from gputui.engine.compare.comparison import LineUp, line_up, compare
 from gputui.engine.diagnosis import RULES, VERDICTS, SteadyVerdict, collector, diagnose, rules
 from gputui.engine.diagnosis.collector import Collector, Gpus
 from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run
+from gputui.engine.diagnosis.verdict import of_run as verdict_of_run
 from gputui.engine.doctor import gpu_findings, host_findings, libraries, no_gpu, tensorflow_check
 from gputui.engine.doctor.nvml_query import ExaminedGpu, NvmlAnswers
 from gputui.engine.entry import EntryFault, examine
@@ -165,7 +165,7 @@ from gputui.engine.trials.search_results import brought
 from gputui.engine.tune.screening import Screening, Best as judgement_Best
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.search_space import Space
-from gputui.engine.tune.stages import BatchSize, STEP
+from gputui.engine.tune.stages import STEP
 from gputui.engine.tune.tune_request import DECISION_SHARE, TimePlan
 from gputui.engine.tune.wide import storage, study
 from gputui.engine.tune.wide.storage import StudyError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,36 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import Limits, Machine, Proof, Run, folder, resuming, this_machine
+from tests.doors.engine import Limits, Machine, Proof, folder, this_machine
 from tests.doors.engine import proof_request as request
-from tests.doors.tui import FollowOptions, code_of, measuring
+from tests.doors.tui import FollowOptions, measuring
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.recorded_proof import trials, write_proof
-
-# ---- exit codes ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def run(home: Path) -> Run:
-    return recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "ended_by", "why_not", "code"),
-    [
-        ("ok", "SIGTERM", "", 0), ("stopped", "", "", 130), ("stopped", "SIGTERM", "", 75),
-        ("timeout", "the time limit", "", 75), ("stopped", "SIGTERM", "it has no checkpoint", 130),
-        ("crashed", "SIGTERM", "", 1), ("oom", "SIGTERM", "", 3),
-    ],
-)  # fmt: skip
-def test_the_exit_code_says_if_the_run_can_be_resumed(
-    outcome: str, ended_by: str, why_not: str, code: int, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Run, "status", property(lambda _: {"ended_by": ended_by}))
-    monkeypatch.setattr(resuming, "why_not", lambda _: why_not)
-    assert code_of(run, outcome) == code
-
 
 # ---- the form ------------------------------------------------------------------------------------
 
@@ -72,42 +47,19 @@ def test_a_run_opens_the_form_with_its_options(home: Path, opened: list[Any], mo
 HERE = Machine((), "no NVIDIA driver", 8, 2**34)
 
 
-class Process:
-    """A measurement's process that has ended."""
-
-    def poll(self) -> int:
-        return 0
-
-
 @pytest.fixture
-def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is done with a measurement, one entry a step. Nothing is drawn, and nothing waits."""
-    steps: list[Any] = []
+def done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measurement that begins has ended. Nothing is drawn, and nothing waits."""
 
-    def begin(asked: request.Request, anyway: bool, machine: Machine | None) -> tuple[Proof, Process]:
-        steps.append(("begin", asked.kind, anyway, machine))
-        return folder.find("latest"), Process()
-
-    def presses(stop_signal: str = "none") -> SimpleNamespace:
-        steps.append(f"Ctrl-C and {stop_signal} are the measurement's")
-        return SimpleNamespace(count=0, ask=lambda *_: None, rounds=lambda *_: ())
-
-    def wait(asked: request.Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
-        tell("waiting: GPU 0 is in use")
-        steps.append(("wait", asked.kind, given_up()))
-
-    def show_answer(_data: Any, more: Any) -> None:
-        print("the result", *(f"{word}: {text}" for word, text in more), sep="\n")
+    def begin(*_given: Any) -> tuple[Proof, Any]:
+        return folder.find("latest"), SimpleNamespace(poll=lambda: 0)
 
     monkeypatch.setattr(this_machine, "read", lambda: HERE)
     monkeypatch.setattr("gputui.tui.commands.measuring.proof_start.begin", begin)
-    monkeypatch.setattr("gputui.tui.commands.measuring.proof_start.wait", wait)
-    monkeypatch.setattr(measuring, "Presses", presses)
     monkeypatch.setattr(measuring, "budget", lambda _: "a while")
-    monkeypatch.setattr("gputui.tui.commands.measuring.proof_tables.show_answer", show_answer)
+    monkeypatch.setattr("gputui.tui.commands.measuring.proof_tables.show_answer", lambda *_: None)
     monkeypatch.setattr(measuring, "ProofLines", lambda *_: SimpleNamespace(show=lambda _: None, close=lambda: None))
-    monkeypatch.setattr(request, "remarks", lambda asked, machine: [f"{machine.cpus} CPUs"])
-    return steps
+    monkeypatch.setattr(request, "remarks", lambda *_: [])
 
 
 def asked(kind: str = "ab") -> request.Request:
@@ -160,6 +112,7 @@ FAILED = {"decision": "failed", "gain": None, "spread": None, "changes": {"input
           "reason": "", "expected_gain": None, "step": "device", "verdict_before": "", "why": ""}  # fmt: skip
 
 
+@pytest.mark.usefixtures("done")
 @pytest.mark.parametrize(
     ("fields", "presses", "code"),
     [
@@ -174,7 +127,7 @@ FAILED = {"decision": "failed", "gain": None, "spread": None, "changes": {"input
     ],
 )
 def test_the_exit_code_of_a_measurement(
-    fields: dict[str, Any], presses: int, code: int, home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch
+    fields: dict[str, Any], presses: int, code: int, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(home, **fields)
     pressed = SimpleNamespace(count=presses, ask=lambda *_: None, rounds=lambda *_: ())

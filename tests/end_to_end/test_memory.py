@@ -145,7 +145,7 @@ def found(*arguments: str, cwd: Path, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("forked_gpu_trainers")
-@pytest.mark.nightly  # by day the search is that of tests/tune/test_batches.py, on a simulated bench
+@pytest.mark.nightly  # by day tests/contract/test_measured.py has the search, on planted trainings
 def test_the_largest_batch_on_a_gpu_with_little_memory_is_found_within_one_step(
     fakegpu: FakeGpu, tmp_path: Path
 ) -> None:

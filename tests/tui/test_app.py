@@ -155,16 +155,6 @@ async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, mo
     assert written == ["\x1b[22;2t\x1b]2;100 % first - gputui\x07", "\x1b]2;\x07\x1b[23;2t"]
 
 
-def test_a_terminal_gets_only_what_it_understands() -> None:
-    assert watch.notification("a\x1b\nb", {"TERM": "xterm-256color"}) == "\x1b]9;a? b\x07"
-    assert not watch.notification("a", {"TERM": "screen", "STY": "1"})
-    passed_on = watch.notification("a", {"TERM": "tmux-256color", "TMUX": "/nowhere,1,0"})
-    assert passed_on == "\x1bPtmux;\x1b\x1b]9;a\x07\x1b\\"
-    assert not watch.understands({"TERM": "linux"})
-    assert not watch.understands({"TERM": "dumb"})
-    assert watch.understands({"TERM": "xterm-kitty"})
-
-
 async def to(pilot: Pilot[Any], key: str, kind: type[Screen[Any]]) -> Any:
     await pilot.press(key)
     await wait_for(pilot, lambda: type(pilot.app.screen) is kind)

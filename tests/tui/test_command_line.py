@@ -11,7 +11,7 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from tests.doors.engine import RunError, this_machine
+from tests.doors.engine import this_machine
 from tests.doors.tui import Acts, errors
 from tests.doors.tui import tui_cli as cli
 from tests.support.form_pilot import NO_GPU
@@ -47,30 +47,8 @@ Printed = pytest.CaptureFixture[str]
 # ---- errors ----------------------------------------------------------------------------------------------
 
 
-def test_the_exit_code_of_each_outcome() -> None:
-    outcomes = ("ok", "oom", "stopped", "crashed", "error", None, "")
-    assert [errors.exit_code(outcome) for outcome in outcomes] == [0, 3, 130, 1, 1, 1, 1]
-
-
 def disk(number: int, name: str | None = None) -> OSError:
     return OSError(number, "told by the system", name) if name else OSError(number, "told by the system")
-
-
-@pytest.mark.parametrize(
-    ("fault", "code", "lines"),
-    [(errors.Refused("no\ndo that"), 2, ["no", "do that"]), (RunError("no run"), 2, ["no run"]),
-     (disk(errno.EACCES, "/a"), 2, ["told by the system: /a"]), (disk(errno.ECHILD), 2, ["told by the system"]),
-     (disk(errno.ENOSPC, "/a"), 2,
-      ["told by the system: /a", "GPUTUI_HOME=/other/folder puts the runs on another disk"]),
-     (disk(errno.ENOSPC), 2, ["told by the system: the file that was being written"]),
-     (KeyError("x"), 1, ["unexpected KeyError: 'x'", "please report it, with the command you gave"])],
-)  # fmt: skip
-def test_a_failed_command_says_in_lines_what_to_do(
-    fault: Exception, code: int, lines: list[str], capsys: Printed
-) -> None:
-    assert errors.report(fault) == code
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.splitlines()) == ("", lines)
 
 
 def test_a_current_folder_that_was_deleted_is_named(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,14 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from tests.doors.engine import LOSS, Notes, Run, StateName, Title, all_runs, comparison, recalled
+from tests.doors.engine import Run, all_runs, comparison
 from tests.doors.tui import (
-    COLUMNS,
     THEMES,
     CompareScreen,
-    Entry,
     HelpScreen,
     Panel,
     RunsScreen,
-    Waiting,
     colour,
-    ordered,
-    queue_first,
-    run_list,
-    usual,
 )
 from tests.doors.tui import runs_screen as runs_screen
 from tests.support import recorded
@@ -49,13 +41,6 @@ def five(home: Path) -> list[Run]:
         os.utime(run.file("preset.yaml"), (recorded.BEGAN + 3600 * number,) * 2)
         made.append(run)
     return made
-
-
-def names(pilot: Pilot[None]) -> list[str]:
-    """The order of the rows."""
-    screen = pilot.app.screen
-    assert isinstance(screen, RunsScreen)
-    return [name.split("-", 2)[2] for name in screen.shown]
 
 
 async def test_no_runs_so_far(home: Path) -> None:
@@ -204,84 +189,3 @@ async def test_a_gain_has_the_colour_of_success_whether_more_or_less_is_better(
         pilot.app.theme = next(theme.name for theme in THEMES if not theme.dark)
         other = str(colour(pilot.app, colour_name))
         await wait_for(pilot, lambda: change_colours(pilot)["throughput"] == other)
-
-
-GIB = 1024**3
-
-
-def entry(name: str, state: StateName = "ok", **more: Any) -> Entry:
-    return Entry(Run(Path("/runs") / name), state, **more)
-
-
-# ---- runs as rows ----------------------------------------------------------------------------------
-
-
-def test_running_runs_stand_first_then_waiting_ones_in_the_order_of_the_queue() -> None:
-    placed = [entry(name, "waiting", waiting=Waiting(name, place)) for name, place in (("c", 3), ("a", 1), ("s", None))]
-    rows = [entry("x"), *placed, entry("w", "waiting"), entry("y", "running"), entry("b", "waiting",
-            waiting=Waiting("b", 2))]  # fmt: skip
-    assert [row.run.id for row in queue_first(rows)] == ["y", "a", "b", "c", "s", "w", "x"]
-    assert [row.run.id for row in queue_first(rows, running_first=False)] == ["a", "b", "c", "s", "w", "x", "y"]
-
-
-def test_workers_of_a_chief_in_the_list_have_no_row() -> None:
-    rows = [entry("chief", workers=("w1", "w2")), entry("w1"), entry("w3"), entry("w2")]
-    assert [row.run.id for row in run_list.folded(rows)] == ["chief", "w3"]
-    assert [row.run.id for row in run_list.folded(rows[1:])] == ["w1", "w3", "w2"], "without their chief"
-
-
-# ---- columns -----------------------------------------------------------------------------------------
-
-
-def test_rows_without_a_value_come_last_in_both_directions() -> None:
-    rows = [entry(name, figures={"samples_per_second": speed}) for name, speed in (
-        ("a", 2.0), ("none", None), ("b", 0.0), ("c", 3.0))]  # fmt: skip
-    assert [row.run.id for row in ordered(rows, "samples/s", True)] == ["c", "a", "b", "none"]
-    assert [row.run.id for row in ordered(rows, "samples/s", False)] == ["b", "a", "c", "none"]
-    noted = [entry("a", notes=Notes("b")), entry("none"), entry("c", notes=Notes("A")),
-             entry("d", notes=Notes("C"))]  # fmt: skip
-    assert [row.run.id for row in ordered(noted, "note", False)] == ["c", "a", "d", "none"]
-    titled = [entry("b", title=Title("X")), entry("a", title=Title("x")), entry("c", title=Title("W"))]
-    assert [row.run.id for row in ordered(titled, "run", False)] == ["c", "a", "b"]
-
-
-AT_A_THIRD: Any = recalled({"t": 1.0, "type": "progress", "step": 1, "steps": 3})
-
-
-def test_the_texts_of_the_columns() -> None:
-    full = entry("id-2", "running", title=Title("fast", ("xla",)), number=42, notes=Notes("a\n note", ("a", "b")),
-                 description="of  a\tpreset", size=3 * GIB, latest=AT_A_THIRD,
-                 figures={"eta_seconds": 90.0, "metrics.loss": 0.123456, "samples_per_second": 9876.54,
-                          "step_ms.p50": 12.34, "input_wait": 0.075, "peak_memory_bytes": 2.5 * GIB},
-                 validation=("val_mean_absolute_error", 0.98765))  # fmt: skip
-    shown = {name: COLUMNS[name].show(full) for name in COLUMNS}
-    assert {name: text for name, text in shown.items() if text not in ("-", "") and name != "when"} == {
-        "name": "r42", "run": "r42 fast: xla", "id": "id-2", "state": "running", "done": "33 %", "left": "1:30",
-        "loss": "0.123", "samples/s": "9,877", "step ms": "12.3", "wait": "8 %", "memory": "2.5 GiB",
-        "validation": "mean abs 0.988", "size": "3.0 GiB", "tags": "#a #b", "note": "a note",
-        "description": "of a preset",
-    }  # fmt: skip
-    bare = entry("id-1", title=Title("fast"))
-    names = ("name", "run", "done", "left", "validation", "size", "note")
-    assert {name: COLUMNS[name].show(bare) for name in names} == {
-        "name": "", "run": "fast", "done": "", "left": "", "validation": "", "size": "", "note": ""}  # fmt: skip
-    assert COLUMNS["validation"].show(replace(bare, figures={LOSS.key: 1.0})) == "-", "none was evaluated"
-    wide = [
-        COLUMNS["samples/s"].show(replace(bare, figures={"samples_per_second": speed})) for speed in (1.234e5, 1.234e8)
-    ]
-    assert wide == ["123,400", "1.23e+08"], "no digit is cut off"
-    assert [(COLUMNS[name].head, COLUMNS[name].width) for name in ("loss", "memory", "host", "validation")] == [
-        ("train loss", 10), ("tensors", 8), ("host mem", 8), ("validation", 14),
-    ]  # fmt: skip
-
-
-def test_the_width_alone_decides_which_columns_are_shown() -> None:
-    bare = entry("a")
-    full = entry("b", "running", validation=("val_loss", 1.0), notes=Notes("x", ("t",)), description="d",
-                 figures={"samples_per_second": 1.0, "gpu_busy_mean": 0.5, "peak_process_bytes": 1.0})  # fmt: skip
-    assert usual([bare], 77) == usual([bare, bare], 77) == ["run", "state", "validation", "samples/s", "when"]
-    for width in range(20, 400, 7):
-        own = {"tags", "note", "description"}
-        with_words, without = usual([full], width), usual([bare], width)
-        assert [name for name in with_words if name not in own][: len(without)] == without or width > 140
-        assert sum(COLUMNS[name].width + 1 for name in without) <= width

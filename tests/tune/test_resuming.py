@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +23,7 @@ from tests.doors.engine import (
     ProofError,
     Record,
     Run,
-    Searcher,
     TimePlan,
-    Trial,
     folder,
     improved_preset,
     presets,
@@ -34,26 +32,11 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import proof_process as process
 from tests.doors.engine import proof_request as request
-from tests.doors.engine import proof_request_Request as Request
 from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, opened, until
-from tests.support.proving import Figures, Planted, PlantedBench, searching
+from tests.support.proving import Planted, searching
 from tests.support.proving import forked_trials as forked_trials
 from tests.support.recorded_proof import typed
-
-
-def searching_in_time(
-    path: Path, asked: Request, figures: Figures, seconds_of: Callable[[int], float], known: Iterable[Trial] = ()
-) -> tuple[Searcher, PlantedBench]:
-    """The same, where each trial takes the time that `seconds_of` says of how many there were before."""
-    searcher, bench = searching(path, asked, figures, known)
-
-    def pass_by(seconds: float) -> None:
-        searcher.record.started_mark -= seconds
-
-    bench.seconds_of, bench.passes = seconds_of, pass_by
-    return searcher, bench
-
 
 SEARCH = ("tune", "--preset", "small.yaml", "--only", "xla", "--minutes", "6", "--seconds", "0.5")
 # Its steps wait, so that a trial takes less of the CPU, and with XLA clearly longer. The trials that are disturbed wait
@@ -132,7 +115,7 @@ def test_a_search_goes_on_after_it_was_killed_at_several_moments(
         proof: Proof = until(lambda: next(iter(folder.proofs()), None))
         first = building(proof, 1)
         out = killed(viewer, proof.data["pid"])
-        assert f"gputui tune --resume {proof.id} goes on with it" in out
+        assert f"go on      gputui tune --resume {proof.id}\n" in out
     assert first.alive("trainer"), "its trial is an orphan"
 
     with opened("tune", "--resume", "--anyway") as viewer:
@@ -283,27 +266,6 @@ def test_what_has_ended_a_search_is_tried_anew_and_trials_that_it_has_left_runni
     assert len(ended) == len(proof.record.all_trials)
 
 
-PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
-CACHE = "input.cache"
-
-
-def asked(*settings: str, **limits: Any) -> Request:
-    given = ("batch_size=32", "train.seed=1", *settings)
-    return request.of_preset("tune", "quickstart", given, search=tune_request.checked(Limits(**limits)))
-
-
-def slow_input(options: Options, before: int) -> Planted:
-    """Eight times as fast once the samples are cached; two trials of the same settings differ by 2 %."""
-    speed = 7000.0 if options.input.one_batch or options.input.cache == "memory" else 874.0
-    wait = 0.0 if speed == 7000.0 else 0.875
-    return Planted(samples_per_second=speed * (1.02 if before % 2 else 1.0), input_wait=wait, loss=2.0)
-
-
-def start_slowly(before: int) -> float:
-    """The first trial imports TensorFlow on a busy machine."""
-    return 34.0 if before == 0 else 12.0
-
-
 @pytest.mark.parametrize("minutes", [0.7, 2, 5, 60])
 @pytest.mark.parametrize("trial", [2.5, 14.0, 35.0])
 def test_at_least_half_of_the_minutes_are_for_trials(minutes: float, trial: float) -> None:
@@ -311,66 +273,6 @@ def test_at_least_half_of_the_minutes_are_for_trials(minutes: float, trial: floa
     assert plan.decision_seconds <= DECISION_SHARE * 60 * minutes
     assert plan.changes or 60 * minutes < 2 * trial
     assert plan.pairs in (0, 2, 3)
-
-
-def test_a_third_pair_that_the_time_does_not_allow_leaves_settings_that_more_minutes_prove(tmp_path: Path) -> None:
-    """The pairs differ too much for two to be enough, and each takes far longer than the trials before."""
-
-    def figures(options: Options, before: int) -> Planted:
-        planted = slow_input(options, before)
-        planted.samples_per_second *= (1.0, 1.3, 0.9)[before % 3]
-        return planted
-
-    def slower_pairs(before: int) -> float:
-        return start_slowly(before) if searcher.search.stage != "decision" else 90.0
-
-    wanted = asked(*PIPELINE, minutes=5, only=["input"])
-    searcher, _ = searching_in_time(tmp_path / "p", wanted, figures, slower_pairs)
-    searcher.run()
-    record = searcher.record
-    assert record.comparisons[-1].decision == "undecided"
-    assert "no time was left for further pairs" in record.comparisons[-1].why
-    assert searcher.search.unproved[CACHE] == "memory"
-    assert record.changes_kept == {}
-
-    known, seconds = record.trials, record.elapsed
-    longer = replace(wanted, search=replace(wanted.search or Limits(), minutes=seconds / 60 + 5))
-    searcher, bench = searching_in_time(tmp_path / "p", longer, figures, slower_pairs, known)
-    searcher.record.started_mark -= seconds
-    bench._last = len(known)
-    searcher.run()
-    assert searcher.record.changes_kept[CACHE] == "memory"
-    assert searcher.search.unproved == {}
-    measured_anew = [trial for trial in searcher.record.comparisons[-1].trials if trial not in known]
-    assert 0 < len(measured_anew) < 6, "the pairs of the first sitting count"
-
-
-@pytest.mark.usefixtures("home")
-def test_settings_that_are_not_proved_are_saved_with_a_mark(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.yaml").write_text("description: mine\ninput: {batch_size: 32, cache: off}\ntrain: {seed: 1}\n")
-    wanted = request.of_preset("tune", "mine.yaml", PIPELINE, search=Limits(minutes=1.5, only=["input"]))
-    made = folder.create(wanted)
-    searcher, _ = searching_in_time(made.path, wanted, slow_input, start_slowly)
-    searcher.run()
-    searcher.record.state = "done"
-    searcher.record.write("ended")
-    assert searcher.record.comparisons == [], "not even two pairs would have ended in time"
-    assert cli.run(["proof", made.id, "--details"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "it seems faster with parallel_calls=auto, prefetch=auto, " in said
-    assert ", which is not proved gain +7" in said
-    assert f"gputui tune --resume {made.id} --minutes 2 gives it more time, to prove them" in said
-    assert "saves it, marked as not proved" in said
-    assert cli.run(["proof", made.id, "-o", "best.yaml"]) == 0
-    assert "not proved, as its first line says" in capsys.readouterr().out
-    text = (tmp_path / "best.yaml").read_text()
-    assert text.startswith("# tuned: ")
-    assert "not proved: +7" in text.splitlines()[0]
-    saved = presets.resolve("best.yaml")
-    assert (saved.options.input.cache, saved.description) == ("memory", "mine (tuned, not proved)")
 
 
 BLOCK = """\
