@@ -66,5 +66,5 @@ RULES: tuple[Callable[[Options, Machine], Iterator[Finding]], ...] = (
     gpu_checks.per_gpu, gpu_checks.without_effect, gpu_checks.precision, gpu_checks.build, gpu_checks.chip,
     gpu_checks.cudnn, gpu_checks.xla, gpu_checks.strategy, option_rules.determinism, option_rules.gradients,
     option_rules.cast, option_rules.optimizer, option_rules.scaling, option_rules.watched, file_rules.validation,
-    option_rules.misfits, option_rules.steps, file_rules.entry, file_rules.data_and_cache,
+    option_rules.misfits, option_rules.steps, option_rules.rules, file_rules.entry, file_rules.data_and_cache,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from ..figures import at
 from ..finding import Finding, error, note, on_options, warning
 from ..job import slurm
 from ..job.machine_gpus import Machine, visible_gpus
-from ..options import OPTIONS, Options, training
+from ..options import OPTIONS, Options, training, watch_rules
 from ..options.input import NEEDS_FLOATS, too_large_batch
 from ..options.run import BEST_MODELS
 from ..options.workload import BYTE_ENCODINGS, STRIDES
@@ -71,6 +71,16 @@ def gradients(options: Options, _machine: Machine) -> Iterator[Finding]:
         yield note((f"train.{names[0]}", "strategy.kind"),
                    "Keras 3 clips the gradients of each replica, and sums them up afterwards",
                    "divide it by the number of replicas to get the limit of one device")  # fmt: skip
+
+
+def rules(options: Options, _machine: Machine) -> Iterator[Finding]:
+    """Of run.watch."""
+    for rule in watch_rules.parsed(options.run.watch):
+        if rule.action in watch_rules.NEEDS_CHECKPOINT and options.run.checkpoint == "off":
+            yield error((watch_rules.KEY, "run.checkpoint"), f"{rule.text}: without checkpoints the run cannot go on",
+                        "set run.checkpoint=epoch, or a number of steps")  # fmt: skip
+        if rule.of_training and (lack := lacks_figure(options, training.figure_of(rule.figure))):
+            yield error(watch_rules.KEY, f"{rule.text}: {lack[0]}", f"name one of {', '.join(lack[1])}")
 
 
 def cast(options: Options, _machine: Machine) -> Iterator[Finding]:

@@ -206,6 +206,7 @@ NOT_SHOWN = {
     "ended_by": "a word, which the last lines of a run put in a sentence",
     "best": "epochs, which the last lines of a run put in sentences",
     "error": "text: every view shows it as a message",
+    "watch": "what rules have done, each a sentence in the last lines of a run",
     "memory_answers": "changes of options, which a warning names when they are made",
     "xla_answer": "a change of an option, which a warning names when it is made",
     "not_restored": "texts: a warning of the resumed run, and a note of a comparison, have them",

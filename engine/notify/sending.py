@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import IO
 
 from ..files import typed
@@ -80,10 +80,40 @@ def after_run(run: Run, emit: Callable[[events.Event], None]) -> None:
     if (entry := typed.read(run.queue_file, Queued).value) is not None:
         result = run.result or {}
         is_lost = (result.get("error") or {}).get("kind") == "gpu_lost"
-        if (entry.yields and result.get("outcome") == "stopped") or (is_lost and entry.tries < entry.most_tries):
+        yields = entry.yields or run.ended_by_rule == "give_way"
+        if (yields and result.get("outcome") == "stopped") or (is_lost and entry.tries < entry.most_tries):
             return
     failures = send_to(lambda: of_options(options_of(run)), lambda: of_run(run))
     for line in failures:
+        emit(events.Warn(kind="notice", message=line))
+
+
+SET_UP = "set notify.url or notify.command, in the preset or in the settings"
+
+
+def why_not(run: Run) -> str:
+    """Return why no notice of the run can be sent; empty if one can."""
+    try:
+        targets = of_options(options_of(run))
+    except TargetFault as fault:
+        return f"no notice can be sent: {fault}"
+    if targets.when == "never":
+        return "no notice is sent: notify.when is never"
+    return "" if targets.command or targets.url else "no notice is sent: there is no target for it"
+
+
+def of_rule(run: Run, what: str, emit: Callable[[events.Event], None]) -> None:
+    """Send the notice that a rule of run.watch asks for, also with notify.when=failure."""
+
+    def find() -> Targets:
+        targets = of_options(options_of(run))
+        return targets if targets.when == "never" else replace(targets, when="end")
+
+    def make() -> Notice:
+        title = titles.title(run)
+        return Notice("run", RULE, id=run.id, name=run.name, title=title, result=what, folder=str(run.path))
+
+    for line in send_to(find, make):
         emit(events.Warn(kind="notice", message=line))
 
 
@@ -187,7 +217,8 @@ def _read(errors: IO[bytes], last: deque[bytes]) -> None:
 FAILED = ("oom", "error", "crashed", "failed")  # outcomes that are failures
 KINDS = {"ab": "comparison", "loop": "proof", "tune": "search", "rate": "learning-rate test"}  # other words for kinds
 VARIABLES = "GPUTUI_NOTICE_"  # the beginning of the variables that a command gets
-_WORDS = STATE_LABELS | {"oom": "out of memory", "timeout": "ended by a time limit"}
+RULE = "watch"  # the outcome in the notice of a rule, while the run goes on
+_WORDS = STATE_LABELS | {"oom": "out of memory", "timeout": "ended by a time limit", RULE: "a rule of run.watch"}
 _LONGEST = 1000  # characters of a value in a variable
 
 

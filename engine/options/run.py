@@ -7,6 +7,7 @@ from ..follow_targets import FOLLOW_TARGETS, FollowTarget
 from ..frozen import dataclass
 from .catalogue import Group, Limits, off_if_false, option
 from .training import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, watched
+from .watch_rules import WORDS, as_list, parsed
 
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 WATCHER = "needs a process that watches this one"
@@ -218,6 +219,18 @@ class Run(Group):
         "installed",
         hurts="it must be Python 3.11 to 3.13 with TensorFlow and Keras",
         not_exported="you choose the Python that runs a script",
+    )
+    watch: Annotated[list[str], Limits(WORDS)] = option(
+        [],
+        "rules that act once when a figure crosses its bound: notify, warn, stop, give_way or pause, then if and the "
+        "figure; docs/operations.md has all figures",
+        helps="you are told of a training that goes wrong or wastes its GPU, or it ends itself, while you are away",
+        hurts="a bound that is too strict ends a good training",
+        not_exported=WATCHER,
+        examples=("stop if loss > 10", "notify if gpu_busy < 30% for 5 min", "pause if energy > 5 kWh"),
+        other_names="rules alerts alarm budget watchdog energy cost",
+        reads=as_list,
+        checks=lambda value: parsed(value) is not None,
     )
 
     @property

@@ -28,16 +28,18 @@ class _Checked(BaseModel):
             if word in literals(cls.model_fields[info.field_name].annotation):
                 return word
         if isinstance(value, str) and any(ord(character) < 32 for character in value):
-            raise ValueError("control characters")
+            raise ValueError  # as for a value of another type, the message says what is allowed
         return value
 
 
 class MisfitsError(Exception):
-    """The keys of options that do not accept their values, or unknown keys."""
+    """The keys of options that do not accept their values, or unknown keys, each with the reason that the option's own
+    check gives, if any.
+    """
 
-    def __init__(self, keys: tuple[str, ...]) -> None:
-        super().__init__(", ".join(keys))
-        self.keys = keys
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(", ".join(reasons))
+        self.reasons = reasons
 
 
 def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
@@ -46,8 +48,10 @@ def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
         checked = model().model_validate(values)
     except ValidationError as fault:
         # pydantic reports an error for each type of a union
-        keys = dict.fromkeys(".".join(str(part) for part in error["loc"][:2]) for error in fault.errors())
-        raise MisfitsError(tuple(keys)) from None
+        reasons: dict[str, str] = {}
+        for error in fault.errors():
+            reasons[".".join(map(str, error["loc"][:2]))] = str(error.get("ctx", {}).get("error", ""))
+        raise MisfitsError(reasons) from None
     groups: dict[str, Any] = {name: group(**vars(getattr(checked, name))) for name, group in GROUPS.items()}
     return Options(**groups)
 

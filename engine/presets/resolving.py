@@ -232,9 +232,9 @@ def _validated(name: str, layers: _Layers) -> Preset:
     try:
         options = validation.validated(nested)
     except validation.MisfitsError as fault:
-        for key in fault.keys:
+        for key, reason in fault.reasons.items():
             info, value, (place, line) = opts.BY_KEY[key], layers.values[key], layers.origins[key]
-            what = f"{shorten(value)} does not fit: give {info.accepts}"
+            what = reason or f"{shorten(value)} does not fit: give {info.accepts}"
             if isinstance(value, str) and value in info.about.not_offered:
                 what = f"{value} is not available: {info.about.not_offered[value]}"
             layers.problems.append(Problem(place, line, key, what))

@@ -12,7 +12,17 @@ from dataclasses import dataclass, field, replace
 
 from ..runs import Run, checkpoint_files, code_files, results
 from ..runs.event_reading import RunEvents, read_events
-from ..runs.events import Allocator, MemoryAnswer, Outcome, Progress, Started, Summary, XlaAnswer, fields_of
+from ..runs.events import (
+    Allocator,
+    MemoryAnswer,
+    Outcome,
+    Progress,
+    Started,
+    Summary,
+    WatchAnswer,
+    XlaAnswer,
+    fields_of,
+)
 from ..system import proc
 from ..telemetry.resource_limits import Ceilings, ceilings
 from ..units import size
@@ -271,6 +281,7 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         error={"kind": end.kind, "message": end.message, "hint": end.hint},
         memory_answers=[fields_of(event) for event in written.of(MemoryAnswer)],
         xla_answer=fields_of(answer) if (answer := written.last(XlaAnswer)) else None,
+        watch=[fields_of(event) for event in written.of(WatchAnswer)],
         code_changes=code_files.read(run).changes,
         not_restored=results.not_restored(written),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
@@ -26,10 +28,10 @@ from ..files.values import whole
 from ..files.writing import write_atomically
 from ..interpreter import installed
 from ..leases import gpu_use
-from ..options import options_json
+from ..options import options_json, watch_rules
 from ..runs import Run, events, results, run_cluster
 from ..runs.event_reading import Tail, in_time, last_of
-from ..runs.events import EVENT_FILES, EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started, Warn
+from ..runs.events import EVENT_FILES, EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started, Warn, WatchAnswer
 from ..runs.launched_with import options_of
 from ..runs.parsing import EventWriter
 from ..system import descendants, stop_signals
@@ -43,6 +45,7 @@ from .known_failures import MEMORY, RESUME, RESUMED, XLA
 from .recovery import Answer
 from .spawn import DUMP_STACKS, Trainer, put_result_aside, start_trainer
 from .time_limits import SUSPENDED_SECONDS, Activity, TimeLimit
+from .watching import Watch
 
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
@@ -71,7 +74,7 @@ class Supervisor:
         self._take(trainer, clock)
         self.stop_requests = self.asked_by_person = 0
         self.stops_written = (0, 0)
-        self.asked_because = self.ended_by = ""
+        self.asked_because = self.ended_by = self.ended_by_rule = ""
         self.asked_at: float | None = None
         self.gives_up_at = 0.0  # the time until which a full disk is waited for
         self.killed_at: float | None = None
@@ -103,7 +106,7 @@ class Supervisor:
         self._write_status()
         if not self.lock.works:
             self.events.emit(Warn(kind="no_locks", message=NO_LOCKS, hint=NO_LOCKS_HINT))
-        watcher = LiveDiagnosis(self.run, self.events.emit, self.launched)
+        watcher = LiveDiagnosis(self.run, self.events.emit, self.launched, self._watch_of_rules(), self._obey)
         watcher.start()
         workers = Workers(self.run, self.events.emit)
         workers.start()
@@ -203,6 +206,31 @@ class Supervisor:
     def _on_stop_signal(self, number: int, _frame: Any) -> None:
         if not self.stop_requests:
             self.stop_requests, self.ended_by = 1, signal.Signals(number).name
+
+    def _watch_of_rules(self) -> Watch | None:
+        """Return the rules of the run, if it has some; of several machines the chief's engine judges them."""
+        rules, cluster = watch_rules.parsed(self.options.run.watch), run_cluster.of_run(self.run)
+        if not rules or not (cluster is None or cluster.is_chief):
+            return None
+        if any(rule.action == "notify" for rule in rules):
+            from ..notify import sending  # few runs have such a rule
+
+            if why := sending.why_not(self.run):
+                self.events.emit(Warn(kind="notice", message=why, hint=sending.SET_UP, option=watch_rules.KEY))
+        return Watch(rules, self.launched.date, partial(shutil.disk_usage, self.run.path))
+
+    def _obey(self, answer: WatchAnswer) -> None:
+        """Record that a rule has acted, and do what it says, in the thread that judges the rules."""
+        how = "queue release" if self.run.queue_file.exists() else "resume"
+        hint = f"gputui {how} {self.run.name} continues it" if answer.action == "pause" else ""
+        self.events.emit(answer)
+        self.events.emit(Warn(kind="watch", message=answer.message, hint=hint, option=watch_rules.KEY))
+        if answer.action in watch_rules.ENDS and not self.stop_requests:
+            self.ended_by_rule, self.stop_requests = answer.action, 1
+        elif answer.action == "notify":
+            from ..notify import sending  # few runs have such a rule
+
+            sending.of_rule(self.run, answer.message, self.events.emit)
 
     def _watch(self) -> None:
         activity = Activity(self.run, self.trainer.pid, self.heartbeat)
@@ -334,6 +362,7 @@ class Supervisor:
             "stop_requests": self.stop_requests,
             "asked_by_person": self.asked_by_person,
             **({"ended_by": self.ended_by} if self.ended_by else {}),
+            **({"ended_by_rule": self.ended_by_rule} if self.ended_by_rule else {}),
             **Place.here().as_fields(),
         }
         self.stops_written = self.stop_requests, self.asked_by_person
@@ -415,11 +444,15 @@ MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
 class LiveDiagnosis(StoppableThread):
     """Emits a Diagnosis of the run when the steady verdict changes or becomes clearly more certain (by 0.15), else one
     with newer figures at intervals that grow from 4 s to 60 s. Events before the launch (`clock`) do not count.
+    `watch` judges the same events, and `obey` gets what its rules do.
     """
 
-    def __init__(self, run: Run, emit: Callable[[events.Event], None], clock: RunClock) -> None:
+    def __init__(
+        self, run: Run, emit: Callable[[events.Event], None], clock: RunClock, watch: Watch | None,
+        obey: Callable[[WatchAnswer], None],
+    ) -> None:  # fmt: skip
         super().__init__("diagnosis")
-        self._emit = emit
+        self._emit, self._watch, self._obey = emit, watch, obey
         self._collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._tails = [Tail(run.file(name)) for name in EVENT_FILES]
         self._began_t = clock.date
@@ -436,6 +469,11 @@ class LiveDiagnosis(StoppableThread):
     def _update(self, final: bool = False) -> None:
         fresh = in_time(event for tail in self._tails for event in tail.read())
         self._collector.feed(fresh)
+        for answer in (answer for event in fresh if self._watch for answer in self._watch.fold(event)):
+            if not isinstance(answer, WatchAnswer):
+                self._emit(answer)
+            elif not (final and answer.action in watch_rules.ENDS):  # the run has ended
+                self._obey(answer)
         newest = self._collector.newest_t
         self._has_news = self._has_news or bool(fresh)  # earlier events may not have led to a report
         if newest is None or newest < self._began_t:  # older figures are from before the run was resumed

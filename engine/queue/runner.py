@@ -20,7 +20,7 @@ from ..files import typed
 from ..files.places import proofs_folder
 from ..notify import sending, targets
 from ..runs import RunError, part_of_sweep
-from ..runs.run import ProofState
+from ..runs.run import PROOF, ProofState
 from ..system import locks
 from ..system.identity import Place
 from . import entries, entry_changes, jobs, queue_devices, queue_settings
@@ -182,8 +182,11 @@ class Runner:
         if not entry.job.exists():
             return None
         end = entry.job.end_of()
-        if entry.yields and end.state == "stopped":
+        rule = entry.folder.ended_by_rule if entry.kind != PROOF else ""
+        if end.state == "stopped" and (entry.yields or rule == "give_way"):
             return _returned(entry)
+        if end.state == "stopped" and rule == "pause":
+            return replace(_returned(entry), state="held", hold_reason="a rule of run.watch has paused it")
         if stranger:
             print(f"{time.strftime('%F %T')} {entry.run} ran out of memory and waits again: {stranger}", flush=True)
             return replace(_returned(entry), displaced_by=stranger)

@@ -406,6 +406,19 @@ OptionChanged = MemoryAnswer | XlaAnswer
 
 
 @dataclass(frozen=True, kw_only=True)
+class WatchAnswer(Event):
+    """A rule of `run.watch` has acted, which it does once in a run; a warning says the same in words."""
+
+    type: ClassVar[str] = "watch"
+    rule: str  # its line
+    action: Literal["notify", "warn", "stop", "give_way", "pause"]
+    figure: str
+    value: float | None  # of the figure, or its mean: a share, bytes, Wh, or as the training reports it
+    step: int | None  # the newest step that was reported
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerReadings(Event):
     """The newest figures of all workers of a training on several machines, read by the chief from their runs.
 
@@ -496,6 +509,7 @@ class Summary(TrialFigures):
     error: Mapping[str, str] | None = None  # `kind`, `message` and `hint`
     memory_answers: Sequence[Mapping[str, Any]] = ()  # each as its `memory_answer` event
     xla_answer: Mapping[str, Any] | None = None  # the `xla_answer` event, if XLA has failed
+    watch: Sequence[Mapping[str, Any]] = ()  # what rules of run.watch have done, each as its `watch` event
     learning: str = ""  # as in the `diagnosis` event
     learning_remedy: str = ""
     code_changes: Sequence[Mapping[str, Any]] = ()  # edited code with which the run was resumed: `step` and `files`

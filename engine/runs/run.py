@@ -38,6 +38,7 @@ STATE_LABELS = {"ok": "done", "error": "failed"}  # the states that are shown by
 class _Status(TypedDict, total=False):
     phase: str
     ended_by: str
+    ended_by_rule: str
     host: str
     boot_id: str
     pid_namespace: str
@@ -191,6 +192,14 @@ class Run:
         if None not in times[-1] and (total := sum(seconds for seconds, _ in both)):
             figures["goodput"] = sum(seconds * goodput for seconds, goodput in both) / total
         return {**(self.result or {}), **figures}
+
+    @property
+    def ended_by_rule(self) -> str:
+        """The action of the rule of run.watch that has ended this launch, such as `pause`; empty without one, and if a
+        person has stopped the run, too.
+        """
+        status = self.status
+        return "" if status.get("asked_by_person") else status.get("ended_by_rule", "")
 
     def process(self, role: str) -> Process | None:
         """Return the process with the role `engine` or `trainer`; None if it has not been started."""

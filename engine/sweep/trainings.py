@@ -84,7 +84,7 @@ def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Pre
     options = replace(
         preset.options,
         train=replace(preset.options.train, seed=seed),
-        run=replace(preset.options.run, on_oom="stop"),
+        run=replace(preset.options.run, on_oom="stop", watch=[]),
         notify=replace(preset.options.notify, command=None, url=None, format=None, when="never"),
     )
     if sweep.rungs and options.run.checkpoint == "off":

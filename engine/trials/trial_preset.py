@@ -32,7 +32,8 @@ ONE_BATCH = {"input.one_batch": True}  # the same batch is repeated, so that the
 # A trial saves nothing from which a training could continue, ends if it runs out of memory, and sends neither notices
 # nor figures.
 LEAVES_NOTHING = {
-    "run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False, "run.follow": [], **NO_EARLY_END,
+    "run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False, "run.follow": [], "run.watch": [],
+    **NO_EARLY_END,
     "notify.command": None, "notify.url": None, "notify.format": None, "notify.when": "never",
 }  # fmt: skip
 # Every trial sets these options itself, so that changes of them cannot be measured.

@@ -48,7 +48,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def checked(words: str, settings: str) -> list[Finding]:
     with pytest.MonkeyPatch.context() as patched:
         install(words, Path("site"), patched)
-        preset = presets.defaults(["drop_remainder=true", *settings.split()])
+        preset = presets.defaults(["drop_remainder=true", *(each.replace("␣", " ") for each in settings.split())])
         return checks.of_preset(preset, named(words, patched))
 
 

@@ -136,7 +136,9 @@ class Played:
             self.runner.tick()
             self.now += 0.5
 
-    def do_end(self, name: str, outcome: str, kind: str = "") -> None:
+    def do_end(self, name: str, outcome: str, kind: str = "", rule: str = "") -> None:
+        if rule:  # of run.watch has ended it
+            Run(runs.runs_folder() / self.id(name)).file("status.json").write_text(f'{{"ended_by_rule": "{rule}"}}')
         self.trainings.end(self.id(name), None if outcome == "lost" else outcome, kind)  # type: ignore[arg-type]
         for file in Run(runs.runs_folder() / self.id(name)).path.glob("result.json"):
             os.utime(file, (self.now, self.now))

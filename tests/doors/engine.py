@@ -52,6 +52,7 @@ from gputui.engine.notify.sending import Notice
 from gputui.engine.notify.targets import Targets
 from gputui.engine.options import (
     BY_KEY, GROUPS, OPTIONS, OptionInfo, Options, SCHEMA_VERSION, gpu_choice, input, options_json, resolve_key,
+    watch_rules,
 )
 from gputui.engine.options.catalogue import About, Group, catalogue
 from gputui.engine.options.own_code import OWN_CODE_LABELS, Handed, obstacle
@@ -74,6 +75,7 @@ from gputui.engine.process.recovery import Answer, MOST_ANSWERS, oom_answer, rec
 from gputui.engine.process.spawn import LOCK, MOST_LEASES, Trainer
 from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.process.time_limits import Activity
+from gputui.engine.process.watching import Watch
 from gputui.engine.profile import reports, xprof_process
 from gputui.engine.profile.reports import ProfileError, ProfileReport, read as reports_read
 from gputui.engine.proof import (

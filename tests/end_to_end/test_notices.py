@@ -283,3 +283,25 @@ def test_the_queue_says_once_that_it_is_empty(server: Server, monkeypatch: pytes
     ((_, _, content),) = server.received
     got = json.loads(content)
     assert (got["outcome"], got["result"]) == ("failed", f"the queue is empty: 3 ended, 1 of them failed: {made[1].id}")
+
+
+@pytest.mark.usefixtures("forked_trainers")
+def test_rules_send_a_notice_and_pause_the_run(tmp_path: Path) -> None:
+    rules = "run.watch=notify if loss < 99, warn if loss > 99, warn if energy > 1 kWh, pause if accuracy > 1%"
+    sets = (
+        "epochs=3000",
+        "steps_per_epoch=20",
+        "checkpoint=epoch",
+        rules,
+        f"notify.command=cat >> {tmp_path}/a; echo >> {tmp_path}/a",
+    )
+    done = gputui("--preset", "quickstart", *(word for each in sets for word in ("--set", each)))
+    run = runs.find("latest")
+    answers = [(event["rule"], event["action"]) for event in happened(run, "watch")]
+    assert answers == [("notify if loss < 99", "notify"), ("pause if accuracy > 1%", "pause")], done.stdout
+    assert (done.returncode, run.state, run.status["ended_by_rule"]) == (130, "stopped", "pause")
+    notices = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
+    assert [(each["outcome"], each["failed"]) for each in notices] == [("watch", False), ("stopped", False)]
+    assert notices[0]["result"].startswith("notify if loss < 99: loss is ")
+    assert [item["rule"] for item in run.whole_result["watch"]] == [rule for rule, _ in answers]
+    assert f"gputui resume {run.name} continues it" in done.stdout

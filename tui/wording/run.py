@@ -118,8 +118,9 @@ def scaled_learning_rate(started: Started) -> str:
 
 
 def sentences(summary: Summary) -> Iterator[str]:
-    """Yield the sentences about the best epochs of a run. `summary` is that of its last event, or its result.json. None
-    if the options asked for no best epoch, or no epoch has ended."""
+    """Yield the sentences about what rules of run.watch have done, and about the best epochs of a run, if the options
+    asked for them. `summary` is that of its last event, or its result.json."""
+    yield from (str(answer.get("message", "")) for answer in summary.watch)
     best = {entry["option"]: entry for entry in summary.best}
     early, kept = best.get(EARLY_STOP), best.get(KEEP_BEST)
     same = early and kept and (early["figure"], early["epoch"]) == (kept["figure"], kept["epoch"])

@@ -500,6 +500,7 @@ class RunReport:
             error=error,
             memory_answers=[events.fields_of(event) for event in of_engine.of(events.MemoryAnswer)],
             xla_answer=events.fields_of(answer) if (answer := of_engine.last(events.XlaAnswer)) else None,
+            watch=[events.fields_of(event) for event in of_engine.of(events.WatchAnswer)],
             learning=learning.what,
             learning_remedy=learning.remedy,
             code_changes=code_files.read(self.run).changes,

@@ -332,7 +332,8 @@ def message_rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_k
     """Return the error that ended the run with its hint, then warnings, the newest last; those without room are
     counted, and the keys named that show all in the log."""
     drawn = error(now, width, glyphs, apply_key)
-    warnings = [_message(warning.finding, width, glyphs) for warning in now.warnings]
+    in_result = "watch" if now.summary else ""
+    warnings = [_message(warning.finding, width, glyphs) for warning in now.warnings if warning.kind != in_result]
     room = height - len(drawn)
     if sum(map(len, warnings)) <= room:
         return [*drawn, *(row for warning in warnings for row in warning)]
