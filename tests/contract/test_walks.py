@@ -29,6 +29,7 @@ from tests.doors.engine import folder as proof_folder
 from tests.doors.tui import GputuiApp, SweepDialog, TuneDialog
 from tests.support import queued
 from tests.support import recorded as recorded_run
+from tests.support.bursts import at_rest
 from tests.support.form_pilot import NO_GPU, settled, told, write
 from tests.tui.conftest import css_parsed_once as css_parsed_once
 from tests.tui.conftest import painted_when_looked_at as painted_when_looked_at
@@ -200,6 +201,7 @@ async def arrived(
     """What differs and is said, and all rows: as soon as it is what is expected, else once nothing changes."""
     text, rows, unchanged = "", list[str](), 0
     for _ in range(LOOKS):
+        await at_rest(pilot)  # to paint is what takes time
         rows = same_everywhere(shown(pilot)).rstrip("\n").split("\n")
         rows[-1] = COLOUR.sub("", rows[-1])  # of the keys
         said = same_everywhere(told(pilot)).split("\n")
