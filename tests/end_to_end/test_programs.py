@@ -220,27 +220,25 @@ def results(file: Path) -> list[str]:
 def test_a_script_prints_what_it_prints_without_gputui_also_after_a_stop(
     name: str, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is stopped in its second epoch, and prints after that what it had not printed before."""
     shutil.copytree(SCRIPTS, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     words = ["--rate", "0.02", "--epochs=4"] if name == "arrays" else []
     settings = ("checkpoint=epoch", "deterministic=true", f"argv={json.dumps(words)}")
     run, ours = trainer_of(presets.resolve(f"{name}.py", settings))
-    broken, stopped = trainer_of(presets.resolve(f"{name}.py", settings))
     plain = Program(str(tmp_path), str(tmp_path / "plain.out"), [f"{name}.py", *words], [str(tmp_path)])
-    forks.run(plain, ours)
-    printed = results(Path(plain.output))
-    assert printed
-    assert results(Path(ours.output)) == printed
-    assert happened(run, "started")[0]["epochs"] == 4
-    assert {event["kind"] for event in happened(run, "warning")} <= {"resumed_batches", "shared_shuffle", "epoch_waits"}
-    main = Path(stopped.arguments[0])
+    main = Path(ours.arguments[0])
     main.write_text(STOPPED)
-    forks.codes(stopped)
-    assert len(happened(broken, "epoch")) == 1
+    assert forks.codes(plain, ours)[0] == 0, Path(plain.output).read_text()[-2000:]
+    assert len(happened(run, "epoch")) == 1
+    before, printed = results(Path(ours.output)), results(Path(plain.output))
     main.write_text(TRAINER)
-    forks.run(stopped)
-    assert of_run(broken) == of_run(run)
-    assert results(Path(stopped.output))[-len(printed[-2:]) :] == printed[-2:]
+    forks.run(ours)
+    assert before + results(Path(ours.output)) == printed
+    history = next(line.removeprefix("RESULT ") for line in printed if "{" in line)
+    assert of_run(run) == json.JSONDecoder().raw_decode(history)[0]
+    assert [event["epochs"] for event in happened(run, "started")] == [4, 4]
+    assert {event["kind"] for event in happened(run, "warning")} <= {"resumed_batches", "shared_shuffle", "epoch_waits"}
 
 
 @pytest.mark.parametrize(

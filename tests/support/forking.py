@@ -155,5 +155,5 @@ def trainer_of(preset: Preset) -> tuple[Run, Program]:
     main.write_text(TRAINER)
     scratch_folder.mkdir()
     output = str(run.file("engine.log"))
-    environment = {places.SCRATCH_VARIABLE: str(scratch_folder)}
+    environment = {places.SCRATCH_VARIABLE: str(scratch_folder), "GPUTUI_HOME": os.environ["GPUTUI_HOME"]}
     return run, Program(os.getcwd(), output, [str(main), str(run.path)], environment=environment, of_gputui=True)
