@@ -55,11 +55,13 @@ def test_no_damage_is_a_riddle(template: Path, tmp_path: Path, file: str) -> Non
     assert not found
 
 
-def test_a_damaged_proof_is_told_and_hides_no_other(home: Path) -> None:
+def test_a_damaged_proof_is_told_and_hides_no_other(home: Path, tmp_path: Path) -> None:
     found: dict[str, list[str]] = {}
+    bad, good = write_proof(home, "20260101-000000-bad"), write_proof(home, "20260102-000000-good")
+    whole = shutil.copytree(bad.path, tmp_path / "whole")
     for kind in KINDS:
-        shutil.rmtree(home, ignore_errors=True)
-        bad, good = write_proof(home, "20260101-000000-bad"), write_proof(home, "20260102-000000-good")
+        shutil.rmtree(bad.path)
+        shutil.copytree(whole, bad.path)
         kind.damage(bad.path / "proof.json")
         commands = ((), ("--json",), (bad.id,), (bad.id, "--markdown"), (bad.id, "--json"), (bad.id, "--stop"))
         wrong = [what for given in commands for what in judged(("proof", *given))]

@@ -179,7 +179,7 @@ def _edit(path: Path, of: random.Random, change: Callable[[Any, Any], object], t
                 _change_at(event, place, change)
         lines = [json.dumps(event) for event in told]
     else:
-        found = yaml.safe_load(path.read_text())  # JSON too
+        found = (json.loads if path.suffix == ".json" else yaml.safe_load)(path.read_text())
         _change_at(found, of.choice(list(_places(found))), change)
         lines = [json.dumps(found)]
     path.write_text("".join(line.replace(f'"{_MARK}"', text) + "\n" for line in lines))
