@@ -48,7 +48,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "logs": ("logs", "Print the log of a run, by default of the latest."),
         "stop": ("run", "Stop runs gracefully."),
         "resume": ("train", "Resume a run from its last checkpoint."),
-        "queue": ("queue", "Show the queue, or change its order."),
+        "queue": ("queue", "Show the queue, change it, or put any command in it."),
         "compare": ("runs", "Show what differs between runs: options and figures."),
         "history": ("run", "Export the figures of a run over time."),
         "follow": ("run", "Write a run's figures to TensorBoard, MLflow or others, live."),

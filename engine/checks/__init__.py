@@ -50,8 +50,9 @@ def _with_remedy(finding: Finding, preset: Preset) -> Finding:
 
 def check(options: Options, machine: Machine) -> list[Finding]:
     """Errors first, then warnings, then notes."""
+    rules = OF_COMMAND if options.workload.command else RULES
     with installed.of(interpreter.chosen(options.run.python)):
-        return worst_first(finding for rule in RULES for finding in rule(options, machine))
+        return worst_first(finding for rule in rules for finding in rule(options, machine))
 
 
 def of_options(options: Options, machine: Machine) -> list[Finding]:
@@ -68,3 +69,4 @@ RULES: tuple[Callable[[Options, Machine], Iterator[Finding]], ...] = (
     option_rules.cast, option_rules.optimizer, option_rules.scaling, option_rules.watched, file_rules.validation,
     option_rules.misfits, option_rules.steps, option_rules.rules, file_rules.entry, file_rules.data_and_cache,
 )  # fmt: skip
+OF_COMMAND = (file_rules.command, gpu_checks.missing_gpus, gpu_checks.allocation)

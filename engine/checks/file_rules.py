@@ -8,6 +8,7 @@ import contextlib
 import glob
 import itertools
 import os
+import shutil
 import stat
 import sys
 import zipfile
@@ -22,7 +23,7 @@ from ..finding import Finding, error, errors, note, warning
 from ..interpreter import installed, interpreter, supported_versions
 from ..interpreter.interpreter import Unusable
 from ..job.machine_gpus import Machine
-from ..options import OPTIONS, Options
+from ..options import OPTIONS, PRIVATE, Options
 from ..options.catalogue import About, nearest
 from ..options.own_code import remedy
 from ..options.workload import TESTED_SOURCES
@@ -71,6 +72,28 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
         if why and options.value(info.key) != info.default:
             message = f"did nothing in the last run of this code: {why}"
             yield warning((info.key,), message, remedy(info.key, why) or "remove it")
+
+
+# What applies to a command; a notice does as well.
+OF_COMMAND = (
+    "workload.command", "workload.folder", "device.visible", "run.tries", "run.max_minutes", "run.stop_signal",
+    "run.sample_seconds", "run.pcie",
+)  # fmt: skip
+
+
+def command(options: Options, _machine: Machine) -> Iterator[Finding]:
+    """Options that a command does not obey, and a program or folder that is missing."""
+    key, workload = "workload.command", options.workload
+    program, folder = workload.command[0], os.path.expanduser(workload.folder or ".")
+    for info in OPTIONS:
+        if info.key not in OF_COMMAND and info.group not in PRIVATE and options.value(info.key) != info.default:
+            yield error((info.key, key), "a command does not obey this option", f"remove {info.key}")
+    if options.device.choice is not None and options.device.choice.shared:
+        yield error(("device.visible", key), "the memory that a command needs is not known", "ask for free:1@24GB")
+    if not os.path.isdir(folder):
+        yield error("workload.folder", f"the folder {near(folder)} does not exist", "give an existing folder")
+    elif shutil.which(os.path.join(folder, program) if os.sep in program else program) is None:
+        yield error(key, f"there is no program {program}", "give the path of a program, or a name that PATH has")
 
 
 def own_batch(options: Options) -> int | None:

@@ -244,10 +244,20 @@ class Workload(Group):
         "written by gputui: options that a script's fit decides, as nothing has set them",
         not_exported="workload.entry is not set",
     )
+    command: list[str] = option(
+        [],
+        "any program with its arguments, in place of a training; its output is the log",
+        helps="the queue takes what gputui does not train itself: gputui queue add -- COMMAND",
+        hurts="other options are refused, except those of its devices, its end and its notice",
+        reads=lambda value: [] if value is None else _words(value),
+        checks=lambda words: all(words[:1]),
+        not_exported="a command is no training",
+        other_names="program shell",
+    )
     folder: str | None = option(
         None,
-        "folder in which the entry's file is searched and runs; not given: that of the preset's file that names the "
-        "entry, or the current one if the entry was typed",
+        "folder in which the entry's file is searched and runs, or the command; not given: that of the preset's file "
+        "that names it, or the current one if it was typed",
         helps="a preset in another folder than its code",
         min_length=1,
         not_exported="workload.entry is not set",

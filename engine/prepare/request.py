@@ -81,6 +81,8 @@ def _text(value: Any) -> str:
 
 def of(preset: Preset, folder: Path, given: Mapping[str, Any]) -> Request:
     """Return the request for a preset; `given` are the command's options. Raises PrepareError if they do not go."""
+    if preset.options.workload.command:
+        raise PrepareError("a command reads its data itself")
     if preset.options.workload.is_script:
         raise PrepareError("a script makes its data itself: move model and data into a function build (gputui guide)")
     if preset.options.workload.entry is not None:

@@ -29,21 +29,24 @@ Parts = tuple[str, str, str]  # the text before the path, the path, the text aft
 
 
 DATA, ENTRY_KEY, FOLDER, CACHE = "workload.data", "workload.entry", "workload.folder", "input.cache"
+COMMAND = "workload.command"
 PYTHON = "run.python"
 PATTERN = "tfrecord:"
-KEYS = (DATA, ENTRY_KEY, FOLDER, CACHE, PYTHON)
+KEYS = (DATA, ENTRY_KEY, COMMAND, FOLDER, CACHE, PYTHON)
 
 
 def absolute(options: Options, bases: Mapping[str, str]) -> Options:
     """`bases` has by key the folder from which the option's path is resolved, by default the current one. An entry is
-    resolved from workload.folder, which becomes the entry's base if it is not set.
+    resolved from workload.folder, which becomes the base of entry or command if it is not set.
     """
     workload, python = options.workload, options.run.python
     changes: dict[str, Any] = {key: _whole(key, options.value(key), bases.get(key, "")) for key in (DATA, CACHE)}
     if workload.folder is not None:
         changes[FOLDER] = _whole(FOLDER, workload.folder, bases.get(FOLDER, ""))
-    elif workload.entry is not None and ENTRY_KEY in bases:
-        changes[FOLDER] = os.path.abspath(bases[ENTRY_KEY])
+    else:
+        runs_there = {ENTRY_KEY: workload.entry is not None, COMMAND: bool(workload.command)}
+        for base in [bases[key] for key, is_set in runs_there.items() if is_set and key in bases]:
+            changes[FOLDER] = os.path.abspath(base)
     if workload.entry is not None:
         changes[ENTRY_KEY] = _whole(ENTRY_KEY, workload.entry, changes.get(FOLDER, ""))
     if python is not None:

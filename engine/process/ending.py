@@ -24,6 +24,7 @@ from ..runs.events import (
     fields_of,
 )
 from ..system import proc
+from ..system.child_process import NOT_RUN, NOT_STARTED
 from ..telemetry.resource_limits import Ceilings, ceilings
 from ..units import size
 from . import known_failures
@@ -35,6 +36,8 @@ _DOING = {"starting": "starting", "importing": "being imported", "configuring": 
 ADDRESS_SPACE_NEEDED_BYTES = 4_000_000_000
 LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of its memory
 QUOTED_LETTERS = 200  # letters of a log line that a message quotes
+_OURS = "gputui: "  # before what gputui itself writes into the log
+SEE_LOG = "see the end of engine.log"
 LIMIT_OF_JOB = "run.max_minutes=auto"
 _SAY_SPACE = "lift it with ulimit -v unlimited; TensorFlow reserves much more address space than it uses"
 _SMALLER = "read the data in parts (a tf.data.Dataset or a generator) or as uint8 or float32, or build a smaller model"
@@ -81,11 +84,12 @@ class Evidence:
     held_pid: int | None = None  # the trainer's pid, if it does not end although it was killed
     on_oom: str = "stop"  # run.on_oom
     own: bool = False  # True if the model comes from a user's own code
+    is_command: bool = False  # True for a command that has ended by itself, or as it was asked to
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended; an empty hint is none."""
+    """How a run ended; an empty hint is none. Without a kind it is no failure."""
 
     outcome: Outcome
     kind: str
@@ -99,6 +103,8 @@ def classify(seen: Evidence) -> Ending:
         outcome: Outcome = "stopped" if seen.stopped_because == "stop" else "timeout"
         because = f"{seen.limit}; " if seen.limit else ""
         return Ending(outcome, "held", f"{because}{held(seen.held_pid)}", HELD_HINT)
+    if seen.is_command and seen.stopped_because != "timeout":
+        return _of_command(seen)
     if seen.stopped_because == "stop":
         return Ending("stopped", "killed", "ended by force, as it did not respond to the request to stop")
     if seen.stopped_because == "timeout":
@@ -135,7 +141,24 @@ def classify(seen: Evidence) -> Ending:
     if seen.phase == "importing" and number:
         hint = "gputui doctor --deep imports it too; installing TensorFlow again may help; see the end of engine.log"
         return Ending("crashed", "crash", f"{how} while TensorFlow was being imported", hint)
-    return Ending("crashed", "crash", f"{how} and no result", "see the end of engine.log")
+    return Ending("crashed", "crash", f"{how} and no result", SEE_LOG)
+
+
+def _of_command(seen: Evidence) -> Ending:
+    """Of a command of the user (process/command.py), which leaves no result."""
+    last = next((line.strip() for line in reversed(seen.log_tail) if line.strip()), "")
+    if seen.stopped_because or not seen.returncode:
+        return Ending("stopped" if seen.stopped_because else "ok", "", "")
+    if seen.returncode == NOT_STARTED and last.startswith(NOT_RUN):
+        what = f"the command {last.removeprefix(_OURS)}"
+        return Ending("error", "not_started", what, "correct it, and queue it again")
+    number = _signal(seen.returncode)
+    if number == signal.SIGKILL and seen.kernel_oom_kills > 0:
+        hint = "give the container or job more memory, or end other processes"
+        return Ending("oom", "out_of_memory", "the kernel killed the command because host memory ran out", hint)
+    how = f"was ended by {_name(seen.returncode)}" if number else f"ended with exit code {seen.returncode}"
+    end = f": {last[:QUOTED_LETTERS]}" if last else ""
+    return Ending("crashed" if number else "error", "exit_code", f"the command {how}{end}", SEE_LOG)
 
 
 def with_hint(end: Ending, is_saved: bool) -> Ending:
@@ -278,7 +301,7 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         metrics=reached.metrics,
         best=list(results.best_epochs(written).values()),
         seconds=seconds,
-        error={"kind": end.kind, "message": end.message, "hint": end.hint},
+        error={"kind": end.kind, "message": end.message, "hint": end.hint} if end.kind else None,
         memory_answers=[fields_of(event) for event in written.of(MemoryAnswer)],
         xla_answer=fields_of(answer) if (answer := written.last(XlaAnswer)) else None,
         watch=[fields_of(event) for event in written.of(WatchAnswer)],

@@ -39,8 +39,12 @@ _PLAIN = tuple(info.key for info in OPTIONS if info.key != paths.FOLDER and not 
 
 
 def settle(preset: Preset, folder: Path) -> Preset:
-    """Return the preset with absolute paths (relative ones are from `folder`), a seed and a Python."""
+    """Return the preset with absolute paths (relative ones are from `folder`), a seed and a Python. A command has
+    neither of these two.
+    """
     options = paths.absolute(preset.options, dict.fromkeys(paths.KEYS, str(folder)))
+    if options.workload.command:
+        return replace(preset, options=options)
     if options.train.seed is None:
         options = options.with_values({"train.seed": secrets.randbelow(2**31)})
     if options.run.python is None:
@@ -83,7 +87,8 @@ class Warm:
         """
         clock = RunClock.launched()
         settled = settle(preset, Path.cwd())
-        if self._line.fileno() >= 0 and interpreter.chosen(settled.options.run.python) != self.python:
+        fits = interpreter.chosen(settled.options.run.python) == self.python and not settled.options.workload.command
+        if self._line.fileno() >= 0 and not fits:
             self.close()
             self._end()
         with lease_devices(settled.options, settled.name) as devices:
@@ -284,11 +289,12 @@ def begin(run: Run, preset: Preset, among: Collection[str] | None) -> subprocess
 
 
 def origin_of(preset: Preset) -> str:
-    """The preset's origin and the changed options as JSON; empty if it comes from no file. For the options of another
-    run it is that run's origin, with the changes of both.
+    """The preset's origin and the changed options as JSON; empty if it comes from no file, unless it is a command. For
+    the options of another run it is that run's origin, with the changes of both.
     """
     if preset.file is None:
-        return ""
+        words = preset.options.workload.command
+        return titles.record(preset.name, "", {titles.COMMAND: ([], words)}, preset.run_name) if words else ""
     now, before, file = preset.options.values(), preset.options.values(), preset.file.resolve()
     in_run = file.name == "preset.yaml" and file.parent.parent == runs_folder().resolve()
     run = Run(file.parent) if in_run else None

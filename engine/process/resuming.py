@@ -87,6 +87,9 @@ def preset_to_resume(run: Run) -> Preset:
         why = "has completed" if state == "ok" else f"is {run.state}; stop it before resuming it"
         raise RunError(f"{run.name} cannot be resumed: it {why}")
     preset = presets.resolve(str(run.file("preset.yaml")))
+    if preset.options.workload.command:
+        again = f"gputui --preset run:{run.name} --queue starts it again"
+        raise RunError(f"{run.name} cannot be resumed: it is a command, which has no checkpoints\n{again}")
     for name in (*EVENT_FILES, "status.json", "engine.log"):
         try:
             reading.open_regular(run.file(name)).close()

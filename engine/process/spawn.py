@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..files import places
 from ..interpreter import interpreter
@@ -61,9 +62,10 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
     """Raises OSError. The trainer notices the end of this process by the end of its lifeline; until it reads that, the
     kernel kills it. One that waits for a run has WARM as its folder, and needs `python`.
     """
+    module = "process.command" if python is None and _options(run_folder)["workload"].get("command") else "trainer"
     channels, python = Channels(), python or python_of(run_folder)
     process = child_process.start(
-        interpreter.command(python, "gputui.engine.trainer", run_folder),
+        interpreter.command(python, f"gputui.engine.{module}", run_folder),
         stdin=subprocess.DEVNULL,
         env=interpreter.environment(python) | channels.environment(clock),
         pass_fds=channels.trainers,
@@ -75,13 +77,17 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
 
 def python_of(run_folder: str) -> str:
     """Return that of the folder's options.json, or gputui's own. OSError if the file cannot be read or is damaged."""
+    return _options(run_folder)["run"].get("python") or sys.executable
+
+
+def _options(run_folder: str) -> dict[str, Any]:
     path = os.path.join(run_folder, OPTIONS)
     try:
         with open(path, encoding="utf-8") as stream:
-            given = json.load(stream)["run"]["python"]
+            groups = json.load(stream)
+        return {name: dict(groups[name]) for name in ("run", "workload")}
     except (ValueError, KeyError, TypeError):
         raise OSError(errno.EINVAL, "is damaged", path) from None
-    return given or sys.executable
 
 
 def forked_trainer() -> Trainer | None:

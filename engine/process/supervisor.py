@@ -134,7 +134,8 @@ class Supervisor:
         """Supervise the present trainer until it has ended and the result is written."""
         seconds, pcie = self.options.run.sample_seconds, self.options.run.pcie
         network = run_cluster.of_run(self.run) is not None
-        sampler = Sampler(self.events, self.trainer.pid, seconds, pcie=pcie, network=network)
+        command = bool(self.options.workload.command)
+        sampler = Sampler(self.events, self.trainer.pid, seconds, pcie=pcie, network=network, with_children=command)
         sampler.start()
         try:
             self._watch()
@@ -258,7 +259,7 @@ class Supervisor:
 
     def _enforce(self, activity: Activity) -> None:
         """Pass a stop on, apply the limits, and kill the trainer 30 s after a request or at a person's second one."""
-        hang = self.options.run.hang_seconds
+        hang = "off" if self.options.workload.command else self.options.run.hang_seconds  # it may wait for anything
         if self.stop_requests and not self.asked_because:
             self._ask("stop", "")
             if self.ended_by:
@@ -334,13 +335,15 @@ class Supervisor:
             held_pid=self.trainer.pid if self.held else None,
             on_oom=self.options.run.on_oom,
             own=self.options.workload.entry is not None,
+            is_command=bool(self.options.workload.command) and self.killed_at is None,
         )
         with installed.of(self.options.run.python or sys.executable):
             end = ending.classify(evidence)
         if end.outcome == "crashed" and (full := writing.try_writing(self.run.path)):
             end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
         end = ending.with_hint(end, run_cluster.is_saved(self.run))
-        self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
+        if end.kind:
+            self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
         summary = events.plain(asdict(ending.summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed())))
         self._write(summary)
         self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))

@@ -149,6 +149,8 @@ def sides(request: Request) -> list[Preset]:
 def refuse(request: Request, machine: Machine) -> None:
     if request.kind != "diagnosis" and request.repeats < LEAST_REPEATS:
         raise ProofError(f"at least {LEAST_REPEATS} repeats are needed: fewer do not show their spread")
+    if request.baseline().options.workload.command:
+        raise ProofError(f"{request.preset_name} is a command: gputui measures only what it trains itself")
     if request.measure_seconds <= 0:
         raise ProofError("the seconds to measure must be more than 0")
     if options.gpu_choice.parse(request.changes.get("device.visible")):

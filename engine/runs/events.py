@@ -34,7 +34,7 @@ T_DIGITS = 4  # decimals of `t` in a file: 0.1 ms
 Outcome = Literal["ok", "oom", "error", "stopped", "timeout", "crashed"]
 PhaseName = Literal[
     "starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "script",
-    "ended",
+    "command", "ended",
 ]  # fmt: skip
 Step = Literal["input", "device", "precision", "xla", "gpus"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

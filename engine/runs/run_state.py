@@ -96,6 +96,7 @@ class RunState:
     phase_detail: str = ""
     phase_t: float = 0.0  # Unix time at which it began
     has_trained: bool = False  # since the last start
+    is_command: bool = False  # it is a command of the user, which has no figures of a training
     start: tuple[Span, ...] = ()  # the ended phases until training began
     rest: Mapping[str, Span] = field(default_factory=lambda: EMPTY)  # totals of the ended phases since then, by name
     spells: tuple[Spell, ...] = ()
@@ -244,6 +245,7 @@ class RunState:
             self._end_phase(max(0.0, t - self.phase_t))
         self.phase, self.phase_detail, self.phase_t = phase, detail, t
         self.has_trained = self.has_trained or phase == "training"
+        self.is_command = self.is_command or phase == "command"
 
     def _end_phase(self, seconds: float) -> None:
         if not self.has_trained:

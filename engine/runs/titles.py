@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from . import run_cluster
 from .run import Run, RunError
 
 FILE = run_numbers.ORIGIN
+COMMAND = "workload.command"
 NO_EFFECT = "no_effect"  # of a change: the reason why it has no effect; no title names it then
 _PYTHON = re.compile(r"(/[^/]+/[^/]+)/bin/python[\d.]*$")
 LONGEST = 72  # width of a title if the caller names none
@@ -117,7 +119,9 @@ def name_of(run: Run) -> str:
 
 
 def _words(key: str, value: Any) -> str:
-    # `xla` or `no xla` for a switch, else such as `batch_size=256`.
+    # `xla` or `no xla` for a switch, else such as `batch_size=256`; the words of a command.
+    if key == COMMAND:
+        return " ".join(harmless(shlex.join(map(str, value))).split()) if isinstance(value, list) else ""
     name = key.rpartition(".")[2]
     if value is True:
         return name

@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from . import stop_signals
 
 NOT_RUN = "gputui: cannot be run: "  # what a command that cannot be started prints if another program has become it
+NOT_STARTED = 127  # the exit code of a command that cannot be started, as in a shell
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h; the signal comes when the thread that has forked ends
 # A program that binds itself and then becomes its command. It is alone in its process, and has no sitecustomize.py.
 _BINDS = f"""

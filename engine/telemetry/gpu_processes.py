@@ -32,7 +32,8 @@ def described(processes: Iterable[GpuProcess], own_pid: int | None, whole: bool 
             about: dict[str, Any] = {"hidden": NOT_HERE}
             if pid == own_pid or _is_counted_here(pid):
                 facts = process.as_dict(["name", "uids", *(("cmdline", "create_time", "cpu_times") if whole else ())])
-                about = {"name": facts["name"], "own": pid == own_pid, "user": None}  # None: the system hides it
+                # The user is None if the system hides it.
+                about = {"name": facts["name"], "own": _is_below(pid, own_pid), "user": None}
                 with contextlib.suppress(OSError):  # the user can be seen also if all else is hidden (hidepid=1)
                     user_id = facts["uids"].real if facts["uids"] else os.stat(f"/proc/{pid}").st_uid
                     about["user"] = proc.user_name(user_id)
@@ -45,6 +46,14 @@ def described(processes: Iterable[GpuProcess], own_pid: int | None, whole: bool 
             about = {"hidden": HIDDEN if _exists(pid) else NOT_HERE}
         named.append(replace(listed, **about))
     return tuple(named)
+
+
+def _is_below(pid: int, own_pid: int | None) -> bool:
+    """It is the process `own_pid`, or was started by it, as a command starts others."""
+    while own_pid is not None and pid > 1 and pid != own_pid:
+        process = proc.stat(pid)
+        pid = 0 if process is None else process.parent
+    return pid == own_pid
 
 
 def _exists(pid: int) -> bool:

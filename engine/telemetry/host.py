@@ -20,10 +20,11 @@ T = TypeVar("T")
 
 class Host:
     """Readings of the host for the trainer with this process id. One thread must make all of them, as psutil keeps the
-    last reading of each. `network` adds the traffic of all interfaces except the loopback.
+    last reading of each. `network` adds the traffic of all interfaces except the loopback, `with_children` what all
+    descendants of the trainer use.
     """
 
-    def __init__(self, trainer_pid: int, network: bool = False) -> None:
+    def __init__(self, trainer_pid: int, network: bool = False, with_children: bool = False) -> None:
         self._engine = psutil.Process()
         self._trainer: Any = _or_none(lambda: psutil.Process(trainer_pid))  # without one, what is asked of it is None
         self._shares: dict[str, Callable[[], float]] = {
@@ -33,7 +34,7 @@ class Host:
             "trainer_cpu": lambda: self._trainer.cpu_percent() / 100,
         }
         self._children = Children(trainer_pid)
-        self._network = network
+        self._network, self._with_children = network, with_children
         self._counters: dict[str, tuple[float, int]] = {}
         for ask in self._shares.values():
             _or_none(ask)  # each of these compares with its previous call
@@ -41,13 +42,18 @@ class Host:
     def read(self) -> HostReading:
         memory = resource_limits.memory()
         shares = {name: _or_none(ask) for name, ask in self._shares.items()}
+        trainer_bytes = _or_none(lambda: int(self._trainer.memory_info().rss))
+        others = self._others_cpu(shares["cpu"], shares["engine_cpu"], shares["trainer_cpu"])
+        if self._with_children and shares["trainer_cpu"] is not None and trainer_bytes is not None:
+            shares["trainer_cpu"] += self._children.last_cores
+            trainer_bytes += self._children.bytes()
         return HostReading(
             **shares,
-            others_cpu=self._others_cpu(shares["cpu"], shares["engine_cpu"], shares["trainer_cpu"]),
+            others_cpu=others,
             memory_used_bytes=memory.total - memory.available,
             memory_total_bytes=memory.total,
             engine_bytes=self._engine.memory_info().rss,
-            trainer_bytes=_or_none(lambda: int(self._trainer.memory_info().rss)),
+            trainer_bytes=trainer_bytes,
             # Without reads from the page cache.
             trainer_read_bytes_per_second=self._rate("read", lambda: int(self._trainer.io_counters().read_bytes)),
             network_rx_bytes_per_second=self._rate("rx", lambda: _traffic("bytes_recv")) if self._network else None,
@@ -91,6 +97,7 @@ class Children:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._known: dict[int, psutil.Process] = {}
+        self.last_cores = 0.0
 
     def cores(self) -> float:
         """The cores that all use on average since the last call; a process is counted from its second call on."""
@@ -103,4 +110,13 @@ class Children:
         for process in processes.values():
             with contextlib.suppress(psutil.Error):
                 cores += float(process.cpu_percent()) / 100
+        self.last_cores = cores
         return cores
+
+    def bytes(self) -> int:
+        """The memory of those that the last call of `cores` has seen; pages that they share count for each."""
+        total = 0
+        for process in self._known.values():
+            with contextlib.suppress(psutil.Error):
+                total += int(process.memory_info().rss)
+        return total

@@ -186,17 +186,18 @@ STUCK_SECONDS = 30.0
 
 class Sampler(StoppableThread):
     """A thread that emits a `host` event every `interval_seconds`, and with a GpuReader the `gpu` events.
-    `trainer_memory_share` is the trainer's share (0 to 1) of the memory at the last reading, None before the first.
+    `with_children`: the trainer's figures are those of all its descendants, too. `trainer_memory_share` is the
+    trainer's share (0 to 1) of the memory at the last reading, None before the first.
     """
 
     def __init__(
         self, events: EventWriter, trainer_pid: int, interval_seconds: float, *, pcie: bool = False,
-        network: bool = False,
+        network: bool = False, with_children: bool = False,
     ) -> None:  # fmt: skip
         super().__init__("sampler")
         self.trainer_memory_share: float | None = None
         self._events, self._interval_seconds = events, interval_seconds
-        self._trainer_pid, self._network = trainer_pid, network
+        self._trainer_pid, self._network, self._with_children = trainer_pid, network, with_children
         self._gpus = GpuReader(events.emit, interval_seconds, pcie=pcie, own_pid=trainer_pid)
 
     def stop(self, timeout_seconds: float = 2.0) -> None:
@@ -211,7 +212,7 @@ class Sampler(StoppableThread):
 
     def run(self) -> None:
         self._gpus.start()
-        host, warned = Host(self._trainer_pid, self._network), False
+        host, warned = Host(self._trainer_pid, self._network, self._with_children), False
         while not self._done.wait(self._interval_seconds):
             reading = host.read()
             if reading.trainer_bytes is not None:

@@ -65,6 +65,58 @@ def test_queued_runs_train_one_after_the_other_though_the_runner_is_killed() -> 
     assert "The queue is empty" in gputui("queue").stdout
 
 
+FORKS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        time.sleep(1)
+print(os.environ["CUDA_VISIBLE_DEVICES"], sys.argv[1:], os.path.basename(os.getcwd()), flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+def test_any_command_is_queued_kept_in_a_log_and_ended_with_all_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "my data").mkdir()
+    (folder / "forks.py").write_text(FORKS)
+    monkeypatch.chdir(folder)
+
+    def added(*words: str) -> Run:
+        done = gputui("queue", "add", "--gpus", "0", "--anyway", *words)
+        assert done.returncode == 0, done.stderr
+        return runs.find(done.stdout.strip())
+
+    stubborn = added("--", sys.executable, "forks.py", "a b")
+    failing = added("--after", stubborn.id, "--", "sh", "-c", "echo it fails; exit 3")
+    until(lambda: any("a b" in line for line in stubborn.log_tail()))
+    assert gputui("logs", stubborn.id).stdout == "-1 ['a b'] my data\n"
+    os.kill(runner_pid(), signal.SIGKILL)
+    for _ in range(2):  # the second ends at once what does not react
+        assert gputui("stop", stubborn.id).returncode == 0
+    until(lambda: stubborn.state == "stopped")
+    until(lambda: failing.state == "error")  # the engine of the first has started another runner
+    assert (failing.result or {})["error"]["message"] == "the command ended with exit code 3: it fails"
+    assert gputui("history", failing.id).stderr == f"{failing.name} has no figures: it is a command\n"
+    for words, why in (
+        (("resume", failing.id), "it is a command, which has no checkpoints"),
+        (("diagnose", failing.id), "is a command: it has no steps to diagnose"),
+        (("diagnose", "--preset", f"run:{failing.id}"), "is a command: gputui measures only what it trains itself"),
+        (("export", "--preset", f"run:{failing.id}"), "is a command, of which there is nothing to export"),
+        (("queue", "add", "--", "./missing"), "there is no program ./missing"),
+        (("queue", "add", "--set", "epochs=3", "--", "ls"), "a command does not obey this option"),
+    ):
+        refused = gputui(*words)
+        assert refused.returncode == 2, words
+        assert why in refused.stderr
+    again = gputui("--preset", f"run:{failing.id}")
+    assert again.returncode == 1
+    assert "the command ended with exit code 3" in again.stderr
+
+
 # Of a training that cannot begin with the change: the measurement has its decision after two trials.
 CODE = """
 import keras, numpy as np

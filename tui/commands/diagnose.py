@@ -22,6 +22,7 @@ if is_called():
     from ...engine.profile.reports import ProfileError
     from ...engine.proof import request
     from ...engine.runs import Run, event_reading, run_cluster
+    from ...engine.runs.launched_with import options_of
     from ...engine.scaling import rounds
     from ...engine.trials import report
     from ..printing.proof import show
@@ -104,6 +105,8 @@ def _refuse(context: click.Context, names: Sequence[str], with_what: str) -> Non
 
 def _show_run(run: Run, as_json: bool) -> int:
     """Print the diagnosis of a run, made from its recorded events, as text or as JSON (`as_json`)."""
+    if options_of(run).get("workload.command"):
+        raise Refused(f"{run.name} is a command: it has no steps to diagnose")
     events = event_reading.read_events(run.path)
     for damage in events.damage:
         complain(f"{run.name}: {damage}")

@@ -44,6 +44,8 @@ def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     output = None if output == STDOUT else output
     exported = preset_files.resolve(preset, settings)
     workload = exported.options.workload
+    if workload.command:
+        raise Refused(f"{clean(preset)} is a command, of which there is nothing to export")
     if workload.is_script:
         changed = {key: value for key, value in exported.changed().items() if not key.startswith("workload.")}
         changes = "; ".join(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,14 +14,17 @@ import click
 
 from ..base.errors import DONE, OutputFault, Refused, complain
 from . import completion, is_called
-from .shared_options import one_of
+from .shared_options import one_of, settings_option
 
 if is_called():
+    from ...engine import checks, presets
     from ...engine import runs as run_folders
     from ...engine.files import run_numbers
     from ...engine.files.places import runs_folder
     from ...engine.files.values import to_json
-    from ...engine.queue import entries, entry_changes, queue_devices, queue_settings, user_service
+    from ...engine.finding import errors
+    from ...engine.options import gpu_choice
+    from ...engine.queue import adding, entries, entry_changes, queue_devices, queue_settings, user_service
     from ...engine.queue.entries import Entry
     from ...engine.runs import RunError, titles
     from ...engine.text_table import Table
@@ -119,6 +125,56 @@ def queue(context: click.Context, as_json: bool) -> None:
         cells.append([str(row[head] or "") for head in HEADS])
     if not as_json:
         show_table(Table(HEADS, cells))
+
+
+# ---- adding a command ------------------------------------------------------------------------------
+
+
+@queue.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--gpus", metavar="N[@KIND]", help="GPUs of its own, such as 2, 1@24GB or 1@A100; 0: none, and it waits "
+              "for its turn on the CPU. By default one, on a machine without GPUs none.")  # fmt: skip
+@settings_option()
+@click.option("--after", metavar="RUN", shell_complete=completion.run, help="Not before this has ended.")
+@click.option("--name", "run_name", metavar="NAME", help="Call it so in lists and as RUN.")
+@click.option("--anyway", is_flag=True, help="Do not wait for trainings outside of the queue that use the CPU.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+def add(
+    command: Sequence[str], gpus: str | None, settings: Sequence[str], after: str | None, run_name: str | None,
+    anyway: bool,
+) -> int:  # fmt: skip
+    """Put any program in the queue.
+
+    \b
+    gputui queue add -- python train.py --lr 0.1
+    gputui queue add --gpus 2@40GB -- torchrun --nproc-per-node 2 train.py
+    gputui queue add --gpus 0 --set max_minutes=60 --after r12 -- ./convert.sh "my data"
+
+    It starts in this folder with the variables of this terminal, finds its GPUs in CUDA_VISIBLE_DEVICES, and is a run:
+    shown by watch, logs and runs, stopped by stop. --set takes max_minutes, tries, stop_signal, sample_seconds, pcie
+    and notify.
+    """
+    words = list(command[1:] if command[:1] == ("--",) else command)
+    if not words:
+        raise Refused("name the program: gputui queue add -- python train.py")
+    adding.refuse_here(f"gputui queue add -- {shlex.join(words)}")
+    preset, here = presets.defaults(settings), adding.machine()
+    visible = preset.options.device.visible
+    if gpus is not None or "device.visible" not in preset.origins:
+        count = gpus or ("1" if here.shown or here.missing else "0")
+        visible = "none" if count == "0" else f"free:{count}"
+        if count != "0" and gpu_choice.parse(visible) is None:
+            raise Refused(f"{gpus!r} is no number of GPUs; write 0, 1, 2@24GB or 1@A100")
+        if count != "0" and not (here.gpus or here.missing):
+            raise Refused(f"--gpus {count}: {here.no_gpu_reason}\n--gpus 0 takes none, and waits for the CPU")
+    preset = replace(
+        preset,
+        name=os.path.basename(next((word for word in words if word.endswith((".py", ".sh"))), words[0])),
+        options=preset.options.with_values({"workload.command": words, "device.visible": visible}),
+        run_name=titles.name_in(run_name or ""),
+    )
+    for finding in errors(checks.check(preset.options, here)):
+        raise Refused(str(finding))
+    return added(adding.queue_preset(preset, first(after), anyway))
 
 
 # ---- changing --------------------------------------------------------------------------------------

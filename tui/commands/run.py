@@ -25,6 +25,7 @@ if is_called():
     from ...engine.presets import SHIPPED
     from ...engine.runs import RunError, event_reading, titles
     from ...engine.runs import history as run_history
+    from ...engine.runs.launched_with import options_of
     from ...engine.runs.parsing import line_of
     from ...engine.runs.run import STATE_LABELS, WAITING
     from ...engine.units import counted
@@ -141,6 +142,7 @@ def history(run: str, form: str, output: str | None) -> None:
     if not table:
         goes_on = named.is_active or named.state == WAITING
         why = " so far" if goes_on else ": it ended before its first step"
+        why = ": it is a command" if options_of(named).get("workload.command") else why
         raise Refused(f"{named.name} has no figures{'' if recorded.damage else why}")
     out = io.StringIO()
     writer = csv.DictWriter(out, run_history.columns(table), lineterminator="\n")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 DOING = {
     "starting": "starting the engine", "importing": "importing TensorFlow",
     "configuring": "opening the devices", "building": "building", "training": "training",
-    "evaluating": "evaluating", "saving": "saving", "script": "running the rest of the script", "ended": "ending",
+    "evaluating": "evaluating", "saving": "saving", "script": "running the rest of the script",
+    "command": "running the command", "ended": "ending",
 }  # fmt: skip
 ENDED = {
     "ok": "done", "oom": "out of memory", "error": "failed", "stopped": "stopped",
@@ -52,7 +53,7 @@ def compiling(detail: str) -> str:
 _BRIEF = {
     "starting": "engine", "importing": "TensorFlow", "configuring": "devices", "building": "building",
     "compiling": figures.of_run("first_step_seconds").label, "training": "training", "evaluating": "evaluation",
-    "saving": "saving", "script": "rest of the script",
+    "saving": "saving", "script": "rest of the script", "command": "command",
 }  # fmt: skip
 
 

@@ -27,7 +27,8 @@ from ..rows import wrapped as whole_lines
 from . import phases
 
 SPEEDS = tuple(of_run(key) for key in ("samples_per_second", "step_ms.p50", "input_wait", "mfu"))
-NOT_WAITED_FOR = ("training", "ended")
+NOT_WAITED_FOR = ("training", "command", "ended")
+NO_FIGURES = "a command: output and devices, no figures of a training"
 VERDICT_ROWS = 2  # at most
 MOST_ROWS = 4 + VERDICT_ROWS
 WHOLE_LINE = 1000  # characters, in which each line has all its parts
@@ -92,6 +93,8 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
 
 def _progress(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
     progress = now.progress
+    if now.is_command:
+        return spread([(NO_FIGURES, "label")], _times(now)[0], width)
     step, steps = (progress.step, progress.steps) if progress else (None, None)
     done = step / steps if step is not None and steps else None
     epoch = _of(progress.epoch, progress.epochs) if progress else NONE

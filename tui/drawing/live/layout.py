@@ -64,6 +64,7 @@ class Demand:
     head: int = HEAD
     error: int = 0  # of the messages: rows of the error that ended the run
     reason: bool = True  # without GPUs, the reason stands above the host's row
+    trains: bool = True  # False: neither charts nor the phases before them, and the log gets their rows
 
 
 def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
@@ -86,8 +87,8 @@ def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
     cards, devices = _devices(width, room, sizes.gpus, edges)
     left = room - devices - host
     spare = left - LOG_HEIGHT - round(OF_LOG * max(0, left - LOG_GROWS_FROM)) - 2 * edges
-    log = spare + 2 * edges >= LOG_BESIDE
-    columns, rows, charts = _charts(width, spare if log else left, sizes.charts, edges)
+    log = spare + 2 * edges >= LOG_BESIDE or not sizes.trains
+    columns, rows, charts = _charts(width, spare if log else left, sizes.charts, edges) if sizes.trains else (1, 1, 0)
     if not log:  # nothing else takes what the charts leave
         charts = left if charts else 0
     return Layout(

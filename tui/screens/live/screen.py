@@ -234,7 +234,8 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         layout = self._arranged(self._charts_count)
         grid = self.query_one(ChartGrid)
         grid.earlier = self._earlier
-        grid.show(self.now, charts, self.page)
+        if not self.now.is_command:
+            grid.show(self.now, charts, self.page)
         ended = self.now.outcome is not None
         end = max(1.0, self.now.elapsed) if ended else soon(self.now.elapsed)
         self.query_one(GpuCards).show(self.now.gpus, end, layout.cards, layout.edges, ended)
@@ -263,6 +264,8 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         return f"{name}{self.title_now}" if self.title_now else self.run_folder.id
 
     def charts(self, drawn: Charts) -> list[Plot]:
+        if self.now.is_command:
+            return []
         whole = on_one_axis(self.now, drawn)
         self.view.suit(whole)
         return on_one_axis(self.now, drawn, self.view.window) if self.view.window else whole
@@ -331,6 +334,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
             head=len(self._head(width, MOST_ROWS)),
             error=len(self._queue_rows(width)) + len(head.error(self.now, width, self.glyphs, self.app.key("apply"))),
             reason=phases.is_new(self.now),
+            trains=not self.now.is_command,
         )
         layout = share_out(width, height, needs, self.zoom)
         if self.waiting is not None and not self.now.started:  # it has nothing else to show
@@ -353,6 +357,8 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
             return of_queue
         if self.waiting is not None and not self.now.started and action in NOTHING_BEFORE_IT_BEGINS:
             return False
+        if self.now.is_command and action == "diagnosis":
+            return "a command has no steps to diagnose"
         running = self.now.outcome is None and not self.replay_speed
         if action == "stop":
             return running
@@ -425,6 +431,9 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
     # ---- zooming --------------------------------------------------------------------------------
 
     def action_zoom(self, part: str) -> None:
+        if part == "charts" and self.now.is_command:
+            self.say("a command has no charts")
+            return
         self.zoom = "" if self.zoom == part else part
         self.show_now()
         if self.zoom == "log":

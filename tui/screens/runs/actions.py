@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 STOP_NOW = (
     "This run has been asked to stop and finishes its step.\nStop it now? Everything after the last checkpoint is lost."
 )
+END_COMMAND = "This command has been asked to stop, and is ended by force 30 seconds later.\nEnd it now?"
 
 NEW_CODE, COPIED_CODE = "Go on with the new code", "Use the run's copy"
 
@@ -120,11 +121,14 @@ class RunActions(UndoActions):
         if (run := self.run_meant) is None:
             return
         already_stopped, lost = await asyncio.to_thread(_before_stopping, run)
+        command = (await asyncio.to_thread(options_of, run)).get("workload.command")
+        after_step = "" if command else " after this step"
         if already_stopped or await asyncio.to_thread(self.app.is_stopping, run):
-            question, answers, message = STOP_NOW, ("Stop now", "Keep waiting"), "stopping at once"
+            question = END_COMMAND if command else STOP_NOW
+            answers, message = ("Stop now", "Keep waiting"), "stopping at once"
         else:
             question, answers = lost, ("Stop", "Keep running")
-            message = f"stopping after this step; press {self.app.key('stop')} again to stop at once"
+            message = f"stopping{after_step}; press {self.app.key('stop')} again to stop at once"
         if question and await self.app.push_screen_wait(Ask(question, answers, "stop")) != answers[0]:
             return
         self.app.stopping_runs[run.id] = await asyncio.to_thread(run.process, "engine")
