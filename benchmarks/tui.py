@@ -40,7 +40,7 @@ import sys
 from pathlib import Path
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
-GputuiApp(watch=Run(Path(sys.argv[1])), replay_speed=1.0).run()
+GputuiApp(opens=("live", Run(Path(sys.argv[1])), 1.0)).run()
 """
 COMPARE = """
 import sys
@@ -50,7 +50,7 @@ from gputui.tui.app import GputuiApp
 class Comparing(GputuiApp):
     def on_ready(self):
         self.set_timer(4, lambda: self.open_compare([Run(Path(path)) for path in sys.argv[2:]]))
-Comparing(watch=Run(Path(sys.argv[1])), replay_speed=1.0).run()
+Comparing(opens=("live", Run(Path(sys.argv[1])), 1.0)).run()
 """
 FORM = "from gputui.tui import main; main()"
 BARE = """

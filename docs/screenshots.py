@@ -110,14 +110,14 @@ async def draw(recorded: list[Run], proof: Proof, fonts: Path) -> None:
     quickstart = presets.resolve("quickstart")
     drawn = {
         "form": await screenshot(GputuiApp(quickstart), form),
-        "live": await screenshot(GputuiApp(watch=recorded[0]), nothing),
+        "live": await screenshot(GputuiApp(opens=("live", recorded[0])), nothing),
         "compare": await screenshot(GputuiApp(quickstart), compare),
-        "diagnosis": await screenshot(GputuiApp(watch=slow), diagnosis),
+        "diagnosis": await screenshot(GputuiApp(opens=("live", slow)), diagnosis),
         "proof": await screenshot(GputuiApp(quickstart), proved),
     }
     for name, svg in drawn.items():
         write(name, smaller([as_png(svg, fonts, WIDTH)]))
-    frames = [await screenshot(GputuiApp(watch=slow), nothing), drawn["diagnosis"], drawn["proof"]]
+    frames = [await screenshot(GputuiApp(opens=("live", slow)), nothing), drawn["diagnosis"], drawn["proof"]]
     write("faster", smaller([as_png(svg, fonts, README_WIDTH) for svg in frames], FRAME_MS))
 
 

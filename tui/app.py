@@ -48,8 +48,8 @@ UNDER_WAY = ("running", "starting")  # a run that is stopping is not offered
 
 
 class GputuiApp(BaseApp):
-    """The application. `preset` fills the form, and `watch` is a run whose live view opens at once; both may be None.
-    With `replay_speed` the view replays that run, this many times as fast as it happened."""
+    """The application. `preset` fills the form, None takes the last one. `opens` has the name of another screen that
+    opens at once, and what it is opened with."""
 
     TITLE = "gputui"
     # The style of the form: as the screen at the bottom it is never pushed, so that Textual would not load it.
@@ -63,16 +63,14 @@ class GputuiApp(BaseApp):
         keys.bind("quit", show=False),
     ]
 
-    def __init__(
-        self, preset: Preset | FormState | None = None, watch: Run | None = None, replay_speed: float | None = None
-    ) -> None:
+    def __init__(self, preset: Preset | FormState | None = None, opens: tuple[Any, ...] = ()) -> None:
         super().__init__()
         if isinstance(preset, Preset):
             state = FormState(None, preset)
         else:
-            state = preset or (None if watch else _last_opened()) or FormState.first()
-        self.form = FormScreen(state, waits=watch is not None)
-        self.watched, self.replay_speed = watch, replay_speed
+            state = preset or (None if opens else _last_opened()) or FormState.first()
+        self.form = FormScreen(state, waits=bool(opens))
+        self.opens = opens
         self.engines = []
         self.run_watch = RunWatch(self)
         self.animation_level = "none"  # over SSH a jump is calmer than a slide, and far fewer bytes
@@ -119,8 +117,8 @@ class GputuiApp(BaseApp):
         self.call_after_refresh(self._collect_seldom)
         self.call_after_refresh(self._sweep)
         self.call_after_refresh(self.run_watch.start)
-        if self.watched is not None:
-            self.open_run(self.watched)
+        if self.opens:
+            self._open(*self.opens)
         else:
             self.call_after_refresh(self._offer_running)
             self.set_timer(WARM_AFTER_SECONDS, self.warm_up)
@@ -147,8 +145,7 @@ class GputuiApp(BaseApp):
     # ---- what other screens call ----------------------------------------------------------------
 
     def open_run(self, run: Run) -> None:
-        speed, self.replay_speed = self.replay_speed, None
-        self._open("live", run, speed)
+        self._open("live", run)
 
     def open_compare(self, runs: list[Run]) -> None:
         self._open("compare", runs)

@@ -79,6 +79,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "gputui and this machine": {
         "doctor": ("gpus", "Check GPUs, driver, TensorFlow and host for problems."),
+        "hosts": ("hosts", "Show GPUs, runs and queues of several machines, by ssh."),
         "gpus": ("gpus", "Show which GPUs are free, and who uses the others."),
         "lease": ("gpus", "Run any program on N free GPUs."),
         "serve": ("serve", "Show the screens in a browser."),

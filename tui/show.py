@@ -6,13 +6,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .base.errors import Refused, clean, complain, interruptible
 from .base.glyphs import in_cell
 
 if TYPE_CHECKING:
-    from ..engine.runs import Run
     from .form.form_state import FormState
 
 
@@ -33,14 +32,16 @@ def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
         raise Refused(f"the screen cannot be drawn with TERM={clean(name)}; {change}")
 
 
-def show(preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None) -> int:
-    """Run the screens, then print what continues. `watch` is a run to open, at `replay_speed` if not None."""
-    need_a_terminal(*([f"gputui logs {watch.name} prints the log"] if watch else []))
+def show(
+    preset: FormState | None = None, opens: tuple[Any, ...] = (), instead: str = "gputui --preset NAME trains"
+) -> int:
+    """Run the screens, then print what continues. The arguments are those of GputuiApp and of `need_a_terminal`."""
+    need_a_terminal(instead)
     gc.disable()  # until the application has been painted, 40 ms earlier
     from .app import GputuiApp
 
     interruptible()
-    app = GputuiApp(preset, watch=watch, replay_speed=replay_speed)
+    app = GputuiApp(preset, opens)
     gc.freeze()  # imported objects stay to the end: later collections skip them
     app.run()
     from ..engine.queue import entries

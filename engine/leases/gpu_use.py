@@ -145,6 +145,12 @@ class GpuWatch:
         """Return every GPU of the machine as it is now. Raises NotFree if NVML cannot be read."""
         return _uses(lambda: self._calls.result(self._readings, PATIENCE_SECONDS))
 
+    def glance(self) -> dict[str, dict[str, Any]]:
+        """Return load and used memory of each whole GPU, by its UUID. Raises TimeoutError."""
+        devices = self._nvml.devices if self._nvml is not None else []
+        read = lambda: {device.facts.uuid or "": device.glance() for device in devices}  # noqa: E731
+        return self._calls.result(read, PATIENCE_SECONDS)
+
     def close(self) -> None:
         if self._nvml is not None:
             with contextlib.suppress(TimeoutError):

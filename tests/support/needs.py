@@ -44,6 +44,7 @@ NEEDS = {
     "cc": Need(_command("cc", "gcc", "clang"), "install the package gcc"),
     "c++": Need(_command("c++"), "install the package g++"),
     "setpriv": Need(_command("setpriv"), "install the package util-linux"),
+    "sshd": Need(lambda: bool(shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")), "install openssh-server"),
     "optuna": Need(_module("optuna"), "pip install 'optuna>=5,<6'"),
     "xprof": Need(_module("xprof"), "pip install 'xprof>=2.24'"),
     "aiohttp": Need(_module("aiohttp"), "pip install aiohttp"),

@@ -61,7 +61,7 @@ async def test_a_remedy_is_started_with_two_keys(home: Path, monkeypatch: pytest
         return run, object()
 
     monkeypatch.setattr(starting, "start", start)
-    app = GputuiApp(watch=run)
+    app = GputuiApp(opens=("live", run))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "✓ done")
         await pilot.press("w")

@@ -253,7 +253,7 @@ async def test_a_restart_with_another_batch_size_takes_few_keys(home: Path, monk
         return run, object()
 
     monkeypatch.setattr(starting, "start", start)
-    app = GputuiApp(watch=run)
+    app = GputuiApp(opens=("live", run))
     async with app.run_test(size=(80, 24)) as pilot:
         for keys, size in (("a \r", 256), ("e /b\r128\x12", 128), ("\x1bOQ /b\r96\x12", 96)):
             await wait_for(pilot, "a puts batch_size=256 into the form")

@@ -98,7 +98,7 @@ async def test_a_file_that_was_changed_meanwhile_is_asked_about(project: Path, m
         assert presets.resolve("mine.yaml").options.train.epochs == 9
         # No terminal can be left to an editor here.
         await pilot.press("E")
-        await wait_for(pilot, lambda: "cannot be left to an editor" in told(pilot))
+        await wait_for(pilot, lambda: "cannot be left to the editor" in told(pilot))
 
 
 MINE = "input: {batch_size: 48}  # mine\n"

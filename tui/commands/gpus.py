@@ -58,7 +58,7 @@ def gpus(as_json: bool) -> None:
         if not listed:
             print("[]")
         for gpu in listed:
-            print(to_json(_as_json(gpu) | {"next": following.get(gpu.key)}))
+            print(to_json(as_json_of(gpu) | {"next": following.get(gpu.key)}))
         return
     if not listed:
         print("This machine has no NVIDIA GPU; trainings run on the CPU.")
@@ -116,7 +116,7 @@ def _state(gpu: GpuUse) -> str:
     return f"used by {', '.join(users[:PER_USER])}{more}" if users and not gpu.missing else why
 
 
-def _as_json(gpu: GpuUse) -> dict[str, Any]:
+def as_json_of(gpu: GpuUse) -> dict[str, Any]:
     holder, names = gpu.holder, ("pid", "user", "name", "type", "started", "memory_used_bytes")
     processes = None if gpu.processes is None else [
         {name: getattr(process, name) for name in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -83,17 +83,33 @@ def queue(context: click.Context, as_json: bool) -> None:
     listing = entries.listing()
     for line in (*listing.damage, *queue_settings.read().faults):
         complain(line)
-    # Those that have begun come first, those that are held last.
-    listed = sorted(listing.entries, key=lambda entry: (entry.state in entries.WAITS, entry.state == "held"))
-    news, gpus, is_paused = entries.news(), waiting.gpus(), entries.is_paused()
-    starts, places = waiting.starts_in(listing.entries, news), waiting.places_of(listing.entries)
+    is_paused = entries.is_paused()
     if not as_json and is_paused:
         print(PAUSED)
-    if not as_json and not listed:
+    if not as_json and not listing.entries:
         print(EMPTY)
         return
     cells = []
-    for entry in listed:
+    for entry, row in rows_of(listing.entries):
+        if as_json:
+            print(to_json(row))
+            continue
+        about = entry.what
+        if entry.kind == "run":
+            title = titles.title_of(entry.folder)
+            in_brief = title.within(len(title.preset) + len(": ") + CHANGES_WIDTH)
+            about = in_brief.removeprefix(title.preset).removeprefix(": ")
+        row["run"] = f"{entry.name} ({about})" if about else entry.name
+        cells.append([str(row[head] or "") for head in HEADS])
+    if not as_json:
+        show_table(Table(HEADS, cells))
+
+
+def rows_of(listed: Sequence[Entry]) -> Iterator[tuple[Entry, dict[str, Any]]]:
+    """Yield each entry of the queue and its JSON object: those that have begun first, those that are held last."""
+    news, gpus, is_paused = entries.news(), waiting.gpus(), entries.is_paused()
+    starts, places = waiting.starts_in(listed, news), waiting.places_of(listed)
+    for entry in sorted(listed, key=lambda entry: (entry.state in entries.WAITS, entry.state == "held")):
         waits = entry.run in starts
         when = waiting.when_text(starts[entry.run]) or "unknown" if waits else since(entry.started_at or 0)
         row = {
@@ -113,18 +129,7 @@ def queue(context: click.Context, as_json: bool) -> None:
             "queued_t": entry.queued_at,
             "started_t": entry.started_at,
         }
-        if as_json:
-            print(to_json(row))
-            continue
-        about = entry.what
-        if entry.kind == "run":
-            title = titles.title_of(entry.folder)
-            in_brief = title.within(len(title.preset) + len(": ") + CHANGES_WIDTH)
-            about = in_brief.removeprefix(title.preset).removeprefix(": ")
-        row["run"] = f"{entry.name} ({about})" if about else entry.name
-        cells.append([str(row[head] or "") for head in HEADS])
-    if not as_json:
-        show_table(Table(HEADS, cells))
+        yield entry, row
 
 
 # ---- adding a command ------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def watch(run: str, replay: str | None) -> int:
         raise Refused(f"--replay takes a number such as --replay=10, not {replay!r}") from None
     if speed is not None and not 0 < speed < 1e6:
         raise Refused("--replay takes a number above 0")
-    return show(watch=followed, replay_speed=speed)
+    return show(opens=("live", followed, speed), instead=f"gputui logs {followed.name} prints the log")
 
 
 @click.command()

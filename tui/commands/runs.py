@@ -70,7 +70,7 @@ def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Seq
         complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
     if as_json:
         for entry in chosen:
-            print(to_json(_as_json(entry)))
+            print(to_json(as_json_of_run(entry)))
     elif chosen:
         show(chosen)
     elif entries:
@@ -114,7 +114,7 @@ def _rows(chosen: Sequence[Entry], fold: bool) -> list[Entry]:
     return in_sweeps(rows, {name: Proof(proofs_folder() / name).record for name in sweeps})
 
 
-def _as_json(entry: Entry) -> dict[str, object]:
+def as_json_of_run(entry: Entry) -> dict[str, object]:
     return {
         "id": entry.run.id,
         "name": entry.run.name,

@@ -54,6 +54,8 @@ SCREENS = (
                 "RunGpusScreen", "gpus", "a live view", place="live"),
     ScreenEntry("processes", "Processes", "who uses the GPUs: the processes of each user", "ProcessesScreen",
                 "gpus", "the GPUs", place="gpus"),
+    ScreenEntry("hosts", "Hosts", "GPUs, runs and queues of several machines", "HostsScreen", "hosts",
+                "names of hosts"),
     ScreenEntry("doctor", "Doctor", "checks GPUs, driver, TensorFlow and host for problems", "DoctorScreen",
                 "doctor", verb="doctor"),
     ScreenEntry("diagnosis", "Diagnosis", "what limits the speed of a run", "DiagnosisScreen", "live.screen",

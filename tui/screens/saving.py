@@ -210,7 +210,9 @@ async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
         app.complain("no editor was found; name yours, such as: export EDITOR=nano")
         return False
     before, began = await asyncio.to_thread(_text, path), time.monotonic()
-    code = _run(app, command, path)
+    instead = f"edit {path} elsewhere, then open it with {app.key('file')}"
+    remedy = "name yours, such as: export EDITOR=nano"
+    code = leave_terminal_to(app, [*command, str(path)], f"the editor {command[0]}", instead, remedy)
     if code is None:
         return False
     text = await asyncio.to_thread(_text, path)
@@ -249,31 +251,31 @@ def editor() -> list[str]:
     return next(([path] for name in USUAL if (path := shutil.which(name))), [])
 
 
-def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
-    """Run the editor until it ends, and return its exit code; None, after a message, if it cannot be started."""
+def leave_terminal_to(app: BaseApp, command: list[str], name: str, instead: str, remedy: str) -> int | None:
+    """Run a program that needs the terminal until it ends, and return its exit code; None, after a message, if it
+    cannot be started. `instead` says what to do if this terminal cannot be left, `remedy` if there is no program."""
     code: int | str
     try:
-        with app.suspend(), _interrupts_are_the_editors():
+        with app.suspend(), _interrupts_are_the_programs():
             try:
-                code = subprocess.run([*command, str(path)], check=False).returncode
+                code = subprocess.run(command, check=False).returncode
             except OSError as fault:
                 code = fault.strerror or str(fault)
     except SuspendNotSupported:
-        again = app.key("file")
-        app.complain(f"this terminal cannot be left to an editor; edit {path} elsewhere, then open it with {again}")
+        app.complain(f"this terminal cannot be left to {name}; {instead}")
         return None
     if isinstance(code, str):
-        app.complain(f"the editor {command[0]} cannot be started: {code}; name yours, such as: export EDITOR=nano")
+        app.complain(f"{name} cannot be started: {code}; {remedy}")
         return None
     if code:
         why = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        app.complain(f"the editor {command[0]} {why}")
+        app.complain(f"{name} {why}")
     return code
 
 
 @contextlib.contextmanager
-def _interrupts_are_the_editors() -> Iterator[None]:
-    # The editor itself has the system's default handler.
+def _interrupts_are_the_programs() -> Iterator[None]:
+    # The program itself has the system's default handler.
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield

@@ -201,6 +201,16 @@ class GpuQuery:
         }
         return replace(self.facts, **figures, reasons=reasons or None)
 
+    def glance(self) -> dict[str, Any]:
+        """Return load and used memory alone, by the names of Gpu, in a tenth of the time. Empty if it does not answer,
+        of which `read` says why."""
+        try:
+            values = self.answer(queries.BUSY) | self.answer(queries.MEMORY) if self.handle is not None else {}
+        except Lost:
+            values = {}
+        names = ("busy", "memory_used_bytes")
+        return {name: values[name] for name in names if not isinstance(values.get(name, Reason.LOST), Reason)}
+
     def close(self) -> None:
         """Release the driver's memory for GPM samples, which the next reading allocates again."""
         for reader in (self._flow, self._instances):

@@ -226,6 +226,7 @@ def _pcie(gpu: Handle) -> Values:
 
 
 EXCLUSIVE = (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
+BUSY = Question(("busy", "memory_busy"), (_busy,))
 MEMORY = Question(("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes"), (_memory_v2, _memory_v1))
 MIG = Question(("mig",), (lambda gpu: _instances(gpu, lambda _instance: {}),), slow=True)
 MIG_PROCESSES = Question(("mig",), (_mig_with_processes,), slow=True)  # in place of MIG, if processes are asked for
@@ -238,7 +239,7 @@ _RARE_POLICIES = {
 # That a chip does not count one of these is no news: such a reason would lengthen each reading.
 RARE = frozenset(f"slowed_by_{name}_seconds" for name in _RARE_POLICIES)
 QUESTIONS = (
-    Question(("busy", "memory_busy"), (_busy,)),
+    BUSY,
     MEMORY,
     _figure(
         "temperature_c",

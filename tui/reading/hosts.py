@@ -1,0 +1,211 @@
+"""Other machines, each read through one plain `ssh` that runs `gputui hosts --here` there. It prints a line for each
+change, and ends by itself when the connection is gone. The user's own configuration of ssh says how to connect."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ...engine.files import located_yaml
+from ...engine.files.places import config_folder
+from ...engine.files.reading import parse_object
+from ...engine.files.values import brief, harmless
+from ...engine.runs import ACTIVE_STATES
+from ...engine.units import clock, counted, gibibytes, share
+
+TICK_SECONDS = 0.2  # between two looks at the connections
+BEAT_SECONDS = 2.0  # both sides write at least so often
+GIVE_UP_SECONDS = 15.0  # without a line, until a connection is given up, on both sides
+CONNECT_SECONDS, RETRY_SECONDS = 10, 5.0  # for a connection, and between two
+REMARKS = 20  # lines of ssh that are kept
+BLOCK = 65536
+OWN_PLACE = 'PATH="$PATH:$HOME/.local/bin"; '  # of pipx and uv; ssh runs a command without the profile of a login
+WRONG, NO_PROGRAM, OF_SSH = 2, (126, 127), 255  # exit codes
+NO_NAMES = """name the hosts, as ssh knows them: gputui hosts gpu1 me@gpu2
+or write their names into {}, such as `gpu1:` on a line of its own"""
+# By words that ssh writes: the reason, and what to do about it.
+REASONS = {
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": "its host key has changed; ssh {} says what to do",
+    "Host key verification failed": "its host key is not known here; connect once by hand: ssh {}",
+    "Permission denied": "permission denied: a key without a password or an agent is needed (ssh-copy-id {0}, ssh-add)",
+    "Could not resolve hostname": "unknown host: ssh and its configuration do not know {}",
+}
+
+
+@dataclass(frozen=True)
+class Host:
+    """`name` is what ssh connects to, `program` the command of gputui there."""
+
+    name: str
+    program: str = "gputui"
+
+    def command(self, words: str, *options: str) -> list[str]:
+        """Return the command that runs gputui with `words`, text of a shell, on this host."""
+        remote = f"sh -c {shlex.quote(f'{OWN_PLACE}exec {self.program} {words}')}"
+        return ["ssh", *options, "--", self.name, remote]
+
+
+def configured(names: Sequence[str] = ()) -> list[Host]:
+    """Return the named hosts, or else all of hosts.yaml, which may name the command of gputui on a host. Raises
+    ValueError."""
+    path = config_folder() / "hosts.yaml"
+    try:
+        programs = (
+            {name: each.value for name, each in located_yaml.read_settings(path).items()} if path.exists() else {}
+        )
+    except (OSError, located_yaml.YamlFault) as fault:
+        raise ValueError(f"{path} cannot be read: {fault}") from None
+    hosts = [Host(name, str(programs.get(name) or Host.program)) for name in dict.fromkeys(names or programs)]
+    if not hosts:
+        raise ValueError(NO_NAMES.format(path))
+    return hosts
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """A row about a host, or about a GPU, a run or a waiting job there."""
+
+    host: Host
+    name: str
+    state: str
+    busy: str = ""
+    memory: str = ""
+    run: str = ""
+    look: str = "value"  # a style of painted rows
+
+
+# ---- its connection -------------------------------------------------------------------------------
+
+
+class Link:
+    """The connection to a host, which is made again whenever it ends. `rows` are those of the host by keys that stay,
+    `content` is all that it says. Without an answer `fault` says why, and `since` (Unix seconds) since when."""
+
+    def __init__(self, host: Host) -> None:
+        self.host, self.fault, self.since = host, "", 0.0
+        self.rows: Mapping[str, HostRow] = {host.name: HostRow(host, host.name, "connecting ...")}
+        self.content: dict[str, Any] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stream = socket.socket()  # all standard streams of ssh
+        self._rest, self._remarks = b"", [""]
+        self._heard = self._due = self._beat_due = 0.0  # of the steady clock
+
+    def look(self) -> bool:
+        """Take what the host has written, or connect if that is due, and return whether rows have changed. Never
+        waits."""
+        before, moment = self.rows, time.monotonic()
+        if self._process is None:
+            if moment >= self._due:
+                self._connect(moment)
+            return self.rows is not before
+        code = self._process.poll()
+        if moment >= self._beat_due:
+            self._beat_due = moment + BEAT_SECONDS
+            with suppress(BlockingIOError, ConnectionError):
+                self._stream.send(b"\n")
+        try:
+            while block := self._stream.recv(BLOCK):
+                *lines, self._rest = (self._rest + block).split(b"\n")
+                self._take(lines, moment)
+        except (BlockingIOError, ConnectionError):
+            pass
+        except (LookupError, TypeError, ValueError, AttributeError):
+            self._fail(f"gputui {self.content.get('version', '')} there says what this one does not read")
+            return True
+        if code is not None:
+            self._fail(self._reason(code))
+        elif moment - self._heard > GIVE_UP_SECONDS:
+            self._fail("it has stopped to answer")
+        return self.rows is not before
+
+    def _connect(self, moment: float) -> None:
+        options = ("-T", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}")
+        self.content, self._rest, self._remarks, self._heard, self._beat_due = {}, b"", [""], moment, moment
+        self._stream, theirs = socket.socketpair()
+        self._stream.setblocking(False)
+        try:
+            # In a session of its own it has no terminal to ask for a password.
+            self._process = subprocess.Popen(
+                self.host.command("hosts --here", *options), stdin=theirs.fileno(), stdout=theirs.fileno(),
+                stderr=subprocess.STDOUT, start_new_session=True, env=os.environ | {"SSH_ASKPASS_REQUIRE": "never"},
+            )  # fmt: skip
+        except OSError as fault:
+            self._fail(f"ssh cannot be started: {fault.strerror}")
+        finally:
+            theirs.close()
+
+    def _take(self, lines: Iterable[bytes], moment: float) -> None:
+        content: dict[str, Any] = {}
+        for line in lines:
+            if (changes := parse_object(line)) is not None:
+                self._heard, content = moment, content | changes
+            elif remark := line.decode(errors="replace").strip():  # of ssh, or of a profile of the shell there
+                self._remarks = [*self._remarks, harmless(remark)][-REMARKS:]
+        if content:
+            self.content |= content
+            self.rows, self.fault, self.since = _rows(self.host, self.content), "", 0.0
+
+    def _fail(self, fault: str) -> None:
+        self.close()
+        self._due = time.monotonic() + RETRY_SECONDS
+        self.content, self.fault, self.since = {}, fault, self.since or time.time()
+        state = f"no answer since {time.strftime('%H:%M:%S', time.localtime(self.since))}: {fault}"
+        self.rows = {self.host.name: HostRow(self.host, self.host.name, state, look="warn")}
+
+    def _reason(self, code: int) -> str:
+        text = "\n".join(self._remarks)
+        if code in NO_PROGRAM:
+            return f"{self.host.program} is not installed there, or ssh does not find it: hosts.yaml may name it"
+        if code == WRONG and "'hosts'" in text:
+            return "its gputui is older and has no `hosts`; install this version there"
+        reasons = (reason for words, reason in REASONS.items() if code == OF_SSH and words in text)
+        last = brief(self._remarks[-1], 200) or "the connection has ended"
+        return next((reason.format(self.host.name) for reason in reasons), last)
+
+    def close(self) -> None:
+        """End the connection. The other side ends as its input ends."""
+        self._stream.close()
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def _rows(host: Host, content: Mapping[str, Any]) -> dict[str, HostRow]:
+    """Return the rows of a host that answers. `content` has the objects of `gputui gpus --json`, `runs --json`
+    and `queue --json`. Raises LookupError, TypeError, ValueError or AttributeError if it is of another form."""
+    gpus, runs, queue = content["gpus"], content["runs"], content["queue"]
+    free = f"{sum(gpu['free'] for gpu in gpus)} of {counted(len(gpus), 'GPUs')} free" if gpus else "no GPUs"
+    running = sum(run["state"] in ACTIVE_STATES for run in runs)
+    words = (free, counted(running, "runs") if running else "nothing runs", content["no_gpus"])
+    state = ", ".join(filter(None, (*words[:2], f"{len(queue)} in the queue" if queue else "", words[2])))
+    rows = {host.name: HostRow(host, host.name, state, *_figures(gpus), look="title")}
+    for gpu in gpus:
+        number = str(gpu["index"]) if gpu["instance"] is None else f"{gpu['index']}:{gpu['instance']}"
+        name = f"  GPU {number} {gpu['name'].removeprefix('NVIDIA ')}"
+        rows[f"{host.name} {number}"] = HostRow(host, name, gpu["why_not_free"] or "free", *_figures([gpu]))
+    for run in runs:
+        latest = run["progress"] or {}
+        done = f", {share(latest['step'] / latest['steps'])}" if latest.get("steps") else ""
+        left = f", {clock(latest['eta_seconds'])} left" if latest.get("eta_seconds") is not None else ""
+        name, state = f"  {run['name']} {run['title']}", f"{run['state']}{done}{left}"
+        rows[f"{host.name} {run['id']}"] = HostRow(host, name, state, run=run["name"])
+    for job in queue:
+        state = "; ".join(filter(None, (f"waits {job['when']}".rstrip(), f"needs {job['needs']}", job["why"])))
+        rows[f"{host.name} {job['run']}"] = HostRow(host, f"  {job['name']}", state, run=job["name"])
+    return rows
+
+
+def _figures(gpus: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return how busy the GPUs are, as a mean, and their memory in GiB, used and in all."""
+    busy = [gpu["busy"] for gpu in gpus if gpu["busy"] is not None]
+    used, total = (sum(gpu[f"memory_{name}_bytes"] or 0 for gpu in gpus) for name in ("used", "total"))
+    memory = f"{gibibytes(used)} / {gibibytes(total)}" if total else ""
+    return share(sum(busy) / len(busy)) if busy else "", memory
