@@ -62,7 +62,9 @@ def configured(names: Sequence[str] = ()) -> list[Host]:
         )
     except (OSError, located_yaml.YamlFault) as fault:
         raise ValueError(f"{path} cannot be read: {fault}") from None
-    hosts = [Host(name, str(programs.get(name) or Host.program)) for name in dict.fromkeys(names or programs)]
+    if wrong := [name for name, program in programs.items() if program is not None and not isinstance(program, str)]:
+        raise ValueError(f"{path}: {wrong[0]} takes the command of gputui there, or nothing")
+    hosts = [Host(name, programs.get(name) or Host.program) for name in dict.fromkeys(names or programs)]
     if not hosts:
         raise ValueError(NO_NAMES.format(path))
     return hosts
@@ -122,7 +124,7 @@ class Link:
         if code is not None:
             self._fail(self._reason(code))
         elif moment - self._heard > GIVE_UP_SECONDS:
-            self._fail("it has stopped to answer")
+            self._fail("it has stopped answering")
         return self.rows is not before
 
     def _connect(self, moment: float) -> None:
@@ -155,7 +157,8 @@ class Link:
     def _fail(self, fault: str) -> None:
         self.close()
         self._due = time.monotonic() + RETRY_SECONDS
-        self.content, self.fault, self.since = {}, fault, self.since or time.time()
+        silent_seconds = time.monotonic() - self._heard
+        self.content, self.fault, self.since = {}, fault, self.since or time.time() - silent_seconds
         state = f"no answer since {time.strftime('%H:%M:%S', time.localtime(self.since))}: {fault}"
         self.rows = {self.host.name: HostRow(self.host, self.host.name, state, look="warn")}
 
