@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from ..files import writing
 from ..files.reading import GrowingFile, bytes_of, open_regular, why
 from .events import EVENT_FILES, EVENTS_FILE, Event, Finished, OptionChanged, Started, Warn
 from .parsing import E, dated, parse_block, parse_line, with_line
-from .run import WAITING, Run
+from .run import WAITING, Run, RunError
 
 _MANY_BYTES = 1_000_000
 
@@ -56,13 +57,17 @@ class Damage:
 
 class Tail:
     """Reads the events of the growing file `path`. Each call of `read` returns the events since the last call. An
-    incomplete last line is left for a later call. With `from_now`, the present content of the file is skipped. With
-    `keep_lines`, the events have their lines.
+    incomplete last line is left for a later call. With `from_now`, the present content of the file is skipped, else
+    its first `offset` bytes. With `keep_lines`, the events have their lines.
     """
 
-    def __init__(self, path: Path, from_now: bool = False, keep_lines: bool = False) -> None:
-        self._file, self._keep_lines = GrowingFile(path, bytes_of(path) or 0 if from_now else 0), keep_lines
+    def __init__(self, path: Path, from_now: bool = False, keep_lines: bool = False, offset: int = 0) -> None:
+        self._file, self._keep_lines = GrowingFile(path, bytes_of(path) or 0 if from_now else offset), keep_lines
         self.damage = Damage(path)
+
+    @property
+    def offset(self) -> int:
+        return self._file.offset
 
     @property
     def damages(self) -> list[Damage]:
@@ -100,10 +105,12 @@ class Tail:
 
 @dataclass(frozen=True)
 class RunEvents:
-    """The events of a run in the order of time. `damage` has one sentence for each damaged or unreadable file."""
+    """The events of a run in the order of time. `damage` has one sentence for each damaged or unreadable file. `place`
+    is the place after them, from which `read_since` goes on."""
 
     events: list[Event]
     damage: tuple[str, ...] = ()
+    place: str = ""
 
     def of(self, kind: type[E]) -> list[E]:
         """Return all events of one type, in the order of time."""
@@ -116,9 +123,29 @@ class RunEvents:
 
 def read_events(folder: Path, names: Sequence[str] = EVENT_FILES, keep_lines: bool = False) -> RunEvents:
     """In the order of time. A file that does not exist has none; one that cannot be read is in `damage`."""
-    tails = [Tail(folder / name, keep_lines=keep_lines) for name in names]
+    return _read([Tail(folder / name, keep_lines=keep_lines) for name in names])
+
+
+def read_since(run: Run, place: str) -> RunEvents:
+    """The events of a run, with their lines, that were written after a place: `0`, or `place` of an earlier reading.
+    Raises RunError for another text.
+    """
+    if re.fullmatch(r"0|\d{1,15}-\d{1,15}", place, re.ASCII) is None:
+        raise RunError(
+            f"{place!r} is no place in a run's events; begin with 0, and go on with the `since` of the answer"
+        )
+    offsets = place.split("-") if "-" in place else ["0", "0"]
+    tails = []
+    for name, offset in zip(EVENT_FILES, map(int, offsets), strict=True):
+        is_shorter = offset > (bytes_of(run.file(name)) or 0)  # the place is of another run or attempt
+        tails.append(Tail(run.file(name), keep_lines=True, offset=0 if is_shorter else offset))
+    return _read(tails)
+
+
+def _read(tails: Sequence[Tail]) -> RunEvents:
     events = in_time(event for tail in tails for event in tail.read())
-    return RunEvents(events, tuple(filter(None, (str(tail.damage) for tail in tails))))
+    damage = tuple(filter(None, (str(tail.damage) for tail in tails)))
+    return RunEvents(events, damage, "-".join(str(tail.offset) for tail in tails))
 
 
 HEAD_BYTES = 262_144  # of the events, in which a run's first start stands

@@ -59,6 +59,7 @@ COMMANDS = (
     "tag @seed",
     "history @quickstart",
     "history @own --jsonl",
+    "history @own --jsonl --since 14786-3760",
     *(f"diagnose @{run}" for run in RUNS),
     "diagnose @mirrored --json",
     "proof",

@@ -19,6 +19,7 @@ from .shared_options import one_of
 if is_called():
     from ...engine import runs as run_folders
     from ...engine.files import writing
+    from ...engine.files.values import to_json
     from ...engine.files.writing import refuse_existing, write_new
     from ...engine.follow import following, to_tensorboard
     from ...engine.follow.following import FollowerState
@@ -115,8 +116,12 @@ POLL_SECONDS = 0.2
 @click.option("-o", "--output", metavar="PATH",
     help="The file (default, and -: stdout); with --tensorboard the folder (default: ./RUN, named "
     "after the run's id).")  # fmt: skip
-def history(run: str, form: str, output: str | None) -> None:
+@click.option("--since", metavar="PLACE", help="With --jsonl: the events after a place, from 0 on; the last line "
+    "has the next place, as `since`, and the run's state.")  # fmt: skip
+def history(run: str, form: str, output: str | None, since: str | None) -> None:
     """By default those of the latest run are exported."""
+    if since is not None and form != "jsonl":
+        raise Refused("--since needs --jsonl")
     if form == "schema":
         _write((SHIPPED / "run-schema.json").read_text(encoding="utf-8"), output)
         return
@@ -132,11 +137,20 @@ def history(run: str, form: str, output: str | None) -> None:
             raise Refused(f"{named.name} has no figures")
         print(f"{clean(str(path))} written; tensorboard --logdir {clean(str(folder))} shows it")
         return
-    recorded = event_reading.read_events(named.path, keep_lines=form == "jsonl")
+    state = named.state  # before its events: after a run's end, none is missed
+    recorded = (
+        event_reading.read_events(named.path, keep_lines=form == "jsonl")
+        if since is None
+        else event_reading.read_since(named, since)
+    )
     for damage in recorded.damage:
         complain(f"{named.name}: {damage}")
     if form == "jsonl":
-        _write("".join(line_of(event) + "\n" for event in recorded.events), output)
+        lines = [line_of(event) for event in recorded.events]
+        if since is not None:
+            end = {"type": "place", "run": named.id, "since": recorded.place, "state": STATE_LABELS.get(state, state)}
+            lines.append(to_json({"t": time.time(), **end}))
+        _write("".join(f"{line}\n" for line in lines), output)
         return
     table = run_history.rows(recorded.events)
     if not table:
