@@ -26,6 +26,7 @@ from ..job.machine_gpus import Machine
 from ..options import OPTIONS, PRIVATE, Options
 from ..options.catalogue import About, nearest
 from ..options.own_code import remedy
+from ..options.training import TESTED
 from ..options.workload import TESTED_SOURCES
 from ..presets import paths
 from ..presets.paths import near
@@ -124,12 +125,19 @@ def data_and_cache(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def validation(options: Options, _machine: Machine) -> Iterator[Finding]:
-    workload, keys, missing = options.workload, ("train.validation", "workload.data"), list[str]()
+    key, instead = ("train.validation", "split") if options.train.validation == "test" else (TESTED, "auto")
+    workload, keys, missing = options.workload, (key, "workload.data"), list[str]()
     kind, place = workload.source
-    if options.train.validation == "split" or workload.entry is not None:
+    if workload.is_script and options.train.evaluate_at_end is True:
+        what = "a script evaluates its test data itself: the last evaluate after its fit gives the run's test figures"
+        yield error(TESTED, what, f"set {TESTED}=auto")
+    if not options.train.reads_test or workload.entry is not None:
         return
+    if options.train.validation == "test" and options.train.evaluate_at_end is True:
+        what = "the test data are the validation already, by which the best epoch is chosen"
+        yield error((TESTED, "train.validation"), what, f"set train.validation=split, or {TESTED}=auto")
     if kind not in TESTED_SOURCES:
-        change = f"set train.validation=split, or use {', '.join(TESTED_SOURCES)}"
+        change = f"set {key}={instead}, or use {', '.join(TESTED_SOURCES)}"
         yield error(keys, f"{kind} has no test part", change)
     elif kind == "npz":
         with contextlib.suppress(OSError, *NO_ZIP):  # which another rule reports
@@ -137,7 +145,7 @@ def validation(options: Options, _machine: Machine) -> Iterator[Finding]:
             missing = [name for name in ("x_test", "y_test") if name not in there]
     if missing:
         what = f"{paths.near(place)} has no array {' and no array '.join(missing)}"
-        yield error(keys, what, "add it, or set train.validation=split")
+        yield error(keys, what, f"add it, or set {key}={instead}")
 
 
 # ---- files of data sets --------------------------------------------------------------------------

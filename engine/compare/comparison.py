@@ -198,7 +198,7 @@ def compare(line_up: LineUp) -> Comparison:
     groups = _groups(options, [place.index if place else None for place in places], versions_of_runs, codes)
     keys = dict.fromkeys(key for result in results for key in result if key.startswith("metrics."))
     metrics = [figures.metric(key.removeprefix("metrics.")) for key in keys]
-    rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *metrics)]
+    rows = [_row(figure, results, groups) for figure in (*metrics, *figures.shown("compare"))]
     states = tuple(run.state for run in runs)
     notes = [line_up.lost] if line_up.lost else []
     notes += [

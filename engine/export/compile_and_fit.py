@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..options import Options
-from ..options.training import BY_NO_STEPS, EARLY_STOP, KEEP_BEST, OPTIMIZERS, PLATEAU_FIGURE, WatchedFigure
+from ..options.training import BY_NO_STEPS, EARLY_STOP, KEEP_BEST, OPTIMIZERS, PLATEAU_FIGURE, TESTED, WatchedFigure
 from .engine_source import Script, literal
 
 
@@ -22,7 +22,8 @@ def training(script: Script, options: Options) -> None:
     script.text(f"{margin})")
     built(script, options)
     callbacks(script, options)
-    onto_devices(script, options, "train", *(["validation"] if options.train.validates else []))
+    evaluated = {"validation": options.train.validates, "test": options.train.tests(own=False)}
+    onto_devices(script, options, "train", *(role for role, is_evaluated in evaluated.items() if is_evaluated))
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
     script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
     if options.train.validates:
@@ -30,6 +31,8 @@ def training(script: Script, options: Options) -> None:
         script.add("    validation_data=validation,", key)
     script.text("    callbacks=callbacks,\n    shuffle=False,  # the dataset is shuffled already\n    verbose=2,\n)")
     save(script, options)
+    if evaluated["test"]:
+        evaluate(script, options)
 
 
 def scope(script: Script, options: Options) -> str:
@@ -193,13 +196,25 @@ def callbacks(
     script.text("]")
 
 
+def evaluate(script: Script, options: Options, whole: bool = True) -> None:
+    """Write the evaluation of test, with the best model if the options keep it. `whole` is that of `callbacks`."""
+    if options.run.keeps_best_by is not None:
+        script.add(f"model.load_weights({_best_file(options, whole)})", KEEP_BEST)
+    script.add('print("test:", model.evaluate(test, return_dict=True, verbose=0))', TESTED)
+
+
+def _best_file(options: Options, whole: bool) -> str:
+    # A model of a class in the script could not be loaded alone.
+    alone = whole and not (options.bytes_to_device and options.workload.entry is None)
+    return '"best.keras"' if alone else '"best.weights.h5"'
+
+
 def _by_figures(script: Script, options: Options, chooses_rate: bool, whole: bool) -> None:
     """Write the callbacks that follow a figure of each epoch, in the order in which the trainer calls its own."""
     train, called = options.train, "keras.callbacks"
     if (figure := options.run.keeps_best_by) is not None:
-        # A model of a class in the script could not be loaded alone.
-        alone = whole and not (options.bytes_to_device and options.workload.entry is None)
-        kind = '"best.keras"' if alone else '"best.weights.h5", save_weights_only=True'
+        file = _best_file(options, whole)
+        kind = file if "keras" in file else f"{file}, save_weights_only=True"
         script.add(f"    {called}.ModelCheckpoint({kind}, {_monitor(figure)}, save_best_only=True),", KEEP_BEST)
     if chooses_rate and (figure := train.reduces_rate_by) is not None:
         rule = f"factor={train.decay_rate}, patience={train.plateau_patience}, min_lr={train.plateau_min_rate}"

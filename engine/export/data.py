@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..options import Options
-from ..options.workload import BYTE_ENCODINGS
+from ..options.training import TESTED
+from ..options.workload import BYTE_ENCODINGS, TESTED_SOURCES
 from ..plan import SAMPLES
 from .engine_source import Script, literal
 from .specialised import Partly
@@ -51,9 +52,9 @@ def loads(options: Options) -> bool:
     return options.workload.source[0] in ("synthetic", "images", "tfrecord")
 
 
-def _digits(script: Script, _options: Options) -> None:
+def _digits(script: Script, options: Options) -> None:
     script.text('with np.load(DATA) as file:\n    x, y = file["x"], file["y"]')
-    _split(script, "1 / 16")
+    _split(script, options, "1 / 16")
 
 
 def _npz(script: Script, options: Options) -> None:
@@ -62,32 +63,38 @@ def _npz(script: Script, options: Options) -> None:
         '    x = file["x" if "x" in file else "x_train"]\n'
         '    y = file["y" if "y" in file else "y_train"]'
     )
-    tested = options.train.validation == "test"
-    if tested:
-        script.add('    x_test, y_test = file["x_test"], file["y_test"]', "train.validation")
-    _split(script, "1 / 255 if x.dtype == np.uint8 else 1.0", tested=tested)
+    if options.train.reads_test:
+        script.add('    x_test, y_test = file["x_test"], file["y_test"]', *_of_test(options))
+    _split(script, options, "1 / 255 if x.dtype == np.uint8 else 1.0")
 
 
 def _keras_dataset(script: Script, options: Options) -> None:
-    tested = options.train.validation == "test"
-    test, keys = ("(x_test, y_test)", ["train.validation"]) if tested else ("_", [])
-    script.add(f"(x, y), {test} = keras.datasets.{options.workload.data}.load_data()", "workload.data", *keys)
-    _split(script, "1 / 255", tested=tested)
+    test = "(x_test, y_test)" if options.train.reads_test else "_"
+    keys = ["workload.data", *_of_test(options)]
+    script.add(f"(x, y), {test} = keras.datasets.{options.workload.data}.load_data()", *keys)
+    _split(script, options, "1 / 255")
 
 
-def _split(script: Script, scale: str, tested: bool = False) -> None:
-    """The order is drawn by the seed. `tested`: x_test and y_test are for validation."""
+def _of_test(options: Options) -> list[str]:
+    return ["train.validation"] * (options.train.validation == "test") + [TESTED] * options.train.tests(own=False)
+
+
+def _split(script: Script, options: Options, scale: str) -> None:
+    """The order is drawn by the seed."""
+    has_test = options.train.reads_test and options.workload.source[0] in TESTED_SOURCES
     script.text('y = y.reshape(-1).astype("int32")\nif x.ndim == 3:\n    x = x[..., np.newaxis]')
     script.text(f"shape, scale = x.shape[1:], {scale}\nclasses = max(2, int(y.max()) + 1)")
-    if tested:
+    if has_test:
         script.text('y_test = y_test.reshape(-1).astype("int32")\nif x_test.ndim == 3:')
         script.text("    x_test = x_test[..., np.newaxis]\nclasses = max(classes, int(y_test.max()) + 1)")
-    _parts(script, tested)
+    _parts(script, validates_test=has_test and options.train.validation == "test")
+    if has_test and options.train.tests(own=False):
+        script.add("test = tf.data.Dataset.from_tensor_slices((x_test, y_test))", TESTED)
 
 
-def _parts(script: Script, tested: bool = False) -> None:
+def _parts(script: Script, validates_test: bool = False) -> None:
     script.define("trainer/data/sources.py", "split_order")
-    if tested:
+    if validates_test:
         script.add("trained, _ = split_order(len(x), 0.0, SEED)", "train.seed")
         script.add("x_held_out, y_held_out = x_test, y_test", "train.validation")
     else:
@@ -178,6 +185,14 @@ def batches(script: Script, options: Options) -> None:
         f"validation = validation_batches(validation, Sizes(global_batch, validation_per_pass, SEED){file})\n"
         "validation = ahead(prepared(validation, scale, shape))"
     )
+    if options.train.tests(own=False):
+        own_file = file and ', lambda _name: cache_file("test")'
+        script.text(
+            "test_per_pass = batches_per_pass(len(x_test), global_batch, replicas)\n"
+            f"test = Elements(test, len(x_test){load})\n"
+            f"test = validation_batches(test, Sizes(global_batch, test_per_pass, SEED){own_file})\n"
+            "test = ahead(prepared(test, scale, shape))"
+        )
     if options.strategy.kind == "mirrored":
         script.text("if not validation_per_pass:\n    validation = None  # fewer samples than replicas")
 

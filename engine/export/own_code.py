@@ -15,6 +15,7 @@ from .. import entry as entries
 from .. import runs
 from ..interpreter import interpreter
 from ..options import Options, options_json
+from ..options.training import TESTED
 from ..plan import SEVERAL_REPLICAS
 from ..presets import Preset, paths
 from ..runs.event_reading import events_of
@@ -61,7 +62,7 @@ def data(script: Script, options: Options, form: Form) -> None:
         constants = WHOLE_TRAINING | ({} if form.train == "batched" else {"on_demand": False})
         script.define("trainer/data/finishing.py", *functions, options=options, constants=constants)
     _training_data(script, options, form, file)
-    _validation_data(script, options, form, file)
+    _evaluated_data(script, options, form, file)
 
 
 def _training_data(script: Script, options: Options, form: Form, file: str) -> None:
@@ -141,32 +142,34 @@ def _epoch_is_pass(options: Options) -> bool:
     return options.train.steps_per_epoch is None and given.across_epochs is not True and not given.one_batch
 
 
-def _validation_data(script: Script, options: Options, form: Form, file: str) -> None:
+def _evaluated_data(script: Script, options: Options, form: Form, file: str) -> None:
     some = '.take(made["validation_steps"])' if "validation_steps" in form.given else ""
-    if form.validation == "pydataset":
-        _copied(script, options, "validation")
-    elif form.validation == "batched":
-        taken = ""
-        if "validation_samples" in form.given and not form.counted_validation and not some:
-            script.define("trainer/exported.py", "batches_in")
-            taken = '.take(batches_in(validation, made["validation_samples"], True))'
-        script.text(f"validation = ahead(validation{taken})")
-    elif form.validation:
-        _elements(script, options, "validation", form.validation, form)
-        script.text("per_evaluation = batches_per_pass(elements.samples, global_batch, replicas)")
-        script.text(f"validation = validation_batches(elements, Sizes(global_batch, per_evaluation, SEED){file})")
-        script.text(f"validation = ahead(validation{some})")
+    own_file = file and ', lambda _name: cache_file("test")'
+    for role, kind, taken_, of_role in (("validation", form.validation, some, file), ("test", form.test, "", own_file)):
+        if kind == "pydataset":
+            _copied(script, options, role)
+        elif kind == "batched":
+            taken = ""
+            if f"{role}_samples" in form.given and not getattr(form, f"counted_{role}") and not taken_:
+                script.define("trainer/exported.py", "batches_in")
+                taken = f'.take(batches_in({role}, made["{role}_samples"], True))'
+            script.text(f"{role} = ahead({role}{taken})")
+        elif kind:
+            _elements(script, options, role, kind, form)
+            script.text("per_evaluation = batches_per_pass(elements.samples, global_batch, replicas)")
+            script.text(f"{role} = validation_batches(elements, Sizes(global_batch, per_evaluation, SEED){of_role})")
+            script.text(f"{role} = ahead({role}{taken_})")
 
 
 def _elements(script: Script, options: Options, role: str, kind: str, form: Form) -> None:
     """Write the definition of `elements`, the samples of a role: train or validation."""
     given, fields = form.given, _known(form, options.input.cache)
     load = 'made["map"]' if "map" in given else "None"
-    if role == "validation" and "validation_map" in given:
+    if role != "train" and "validation_map" in given:
         load = 'made.get("validation_map", made.get("map"))'
     vary = 'made["augment"]' if "augment" in given and role == "train" else "None"
     functions = "".join(f", {name}={made}" for name, made in (("load", load), ("vary", vary)) if name not in fields)
-    data = role if form.is_split or form.plain else f"of_numpy({role})"
+    data = role if (form.is_split and role != "test") or form.plain else f"of_numpy({role})"
     if kind == "arrays" and form.plain:
         script.text('with tf.device("/CPU:0"):')
         script.text(f"    arrays = tf.nest.map_structure(tf.identity, {data})")
@@ -179,8 +182,9 @@ def _elements(script: Script, options: Options, role: str, kind: str, form: Form
         script.define("trainer/exported.py", "samples_of", options=options, constants=constants)
         script.text(f"elements = samples_of({data}{functions})")
     else:
-        key, count = ("samples", form.samples) if role == "train" else ("validation_samples", form.validation_samples)
-        counted = form.counted if role == "train" else form.counted_validation
+        of_role = "" if role == "train" else f"_{role}"
+        key = f"{of_role}_samples".strip("_")
+        count, counted = getattr(form, key), getattr(form, f"counted{of_role}")
         if count is None:
             script.text(f"elements = Elements({role}.repeat(), 2**62{functions})")
         elif counted and key not in given:
@@ -208,8 +212,8 @@ def _functions(script: Script, options: Options, form: Form) -> None:
         constants |= {"load": None, "made": False}
         constants |= {"is_small": True} if form.small and form.kinds <= {"arrays"} else {}
     pipeline: tuple[str, ...] = ("training_batches", "validation_batches")
-    kinds = (form.train, form.validation)
-    pipeline = tuple(name for name, kind in zip(pipeline, kinds, strict=True) if kind in ("arrays", "mapped"))
+    ours, kinds = {"arrays", "mapped"}, ({form.train}, {form.validation, form.test})
+    pipeline = tuple(name for name, of_role in zip(pipeline, kinds, strict=True) if of_role & ours)
     script.define("trainer/data/batching.py", *pipeline, options=options, constants=constants)
     if _augments(options, form):
         script.define("trainer/data/batching.py", "augmented_batches", options=options, constants=constants)
@@ -251,6 +255,8 @@ def code(script: Script, options: Options, form: Form) -> None:
     if not form.given - {"mapped"}:  # no key of a dict
         script.text('if not isinstance(made, dict):\n    made = dict(zip(("model", "train", "validation"), made))')
     script.text('model, train, validation = made["model"], made["train"], made.get("validation")')
+    if form.test:
+        script.add('test = made["test"]', TESTED)
     if form.train == "arrays":
         script.text('if made.get("sample_weight") is not None:\n    train = (*train, made["sample_weight"])')
 
@@ -340,7 +346,8 @@ def training(script: Script, options: Options, form: Form) -> None:
     has_variables = form.built or _built(script, options, form)
     training_part.callbacks(script, options, theirs, chooses_rate, form.whole, has_variables)
     if form.dense and form.train != "pydataset":
-        held_out = ["validation"] if form.validation not in ("", "pydataset") else []
+        evaluated = {"validation": form.validation, "test": form.test}
+        held_out = [role for role, kind in evaluated.items() if kind not in ("", "pydataset")]
         training_part.onto_devices(script, options, "train", *held_out)
     _fit(script, options, form)
 
@@ -389,6 +396,8 @@ def _fit(script: Script, options: Options, form: Form) -> None:
         script.add("    shuffle=True,", "input.shuffle", "in Keras' own order")
     script.text("    verbose=2,\n)")
     training_part.save(script, options, form.whole)
+    if form.test:
+        training_part.evaluate(script, options, form.whole)
 
 
 # ---- random draws of the user's code ----------------------------------------------------------
@@ -435,6 +444,7 @@ class Form:
 
     train: str
     validation: str = ""  # none
+    test: str = ""  # none
     is_split: bool = False  # the validation data is a part of the arrays
     given: frozenset[str] = frozenset()  # keys of the dict
     compiled: bool = False
@@ -445,6 +455,7 @@ class Form:
     batches: int | None = None  # in a pass over train
     samples: int | None = None
     validation_samples: int | None = None
+    test_samples: int | None = None
     plain: bool = True  # all arrays are tuples and dicts of NumPy's, which are not converted
     small: bool = True  # the arrays make small batches
     several: bool = True  # a batch is a tuple, of which x is the first part
@@ -455,11 +466,12 @@ class Form:
     cached: bool = True  # input.cache applies to single samples
     counted: bool = True  # TensorFlow knows the number of elements of a tf.data.Dataset
     counted_validation: bool = True
+    counted_test: bool = True
     warnings: tuple[str, ...] = ()  # of the run, that apply to the script, too
 
     @property
     def kinds(self) -> set[str]:
-        return {self.train, self.validation} - {""}
+        return {self.train, self.validation, self.test} - {""}
 
 
 def asked(preset: Preset) -> Form | None:

@@ -11,6 +11,7 @@ from .catalogue import Group, Limits, option
 
 # The options that name one.
 EARLY_STOP, KEEP_BEST, PLATEAU_FIGURE = "train.early_stop", "run.keep_best", "train.plateau_figure"
+TESTED = "train.evaluate_at_end"
 OFF: Literal["off"] = "off"
 OF_OWN_MODELS = ("loss", "accuracy", "val_loss", "val_accuracy")  # the figures of the models that gputui has
 FigureName = Annotated[
@@ -387,6 +388,16 @@ class Train(Group):
         learning="another share of the data is learnt from",
         other_names="val_split val validation_data test_split holdout",
     )
+    evaluate_at_end: Literal["auto"] | bool = option(
+        "auto",
+        "evaluate the test data once, when the training has ended, with the best model that run.keep_best or "
+        "early_stop_restore knows, else the last one; auto: those that your code returns as test; true: also the test "
+        "part of mnist, fashion_mnist, cifar10, or x_test and y_test of an npz",
+        call="model.evaluate()",
+        helps="figures of samples by which nothing was chosen: no epoch, no option",
+        hurts="looked at after each change, the test data become a validation",
+        other_names="test test_data final_evaluation",
+    )
     stop_on_nan: bool = option(
         True,
         "end the run as failed if weights are no longer finite",
@@ -405,6 +416,15 @@ class Train(Group):
     def validates(self) -> bool:
         """True if gputui's options keep samples for an evaluation after each epoch."""
         return self.validation == "test" or self.validation_split > 0
+
+    @property
+    def reads_test(self) -> bool:
+        """True if the test part of gputui's own data is evaluated, after each epoch or at the end."""
+        return self.validation == "test" or self.evaluate_at_end is True
+
+    def tests(self, own: bool) -> bool:
+        """True if test data that are there are evaluated at the end; `own`: your code may return them."""
+        return self.evaluate_at_end is True or (own and self.evaluate_at_end == "auto")
 
     @property
     def stops_by(self) -> WatchedFigure | None:

@@ -11,6 +11,7 @@ from typing import Any
 from ..files.values import to_json
 from ..files.writing import write_atomically
 from ..options import Notify, Options
+from ..options.training import TESTED
 from ..presets import Preset, saving
 from .manifest import ARRAY_FILE, ARRAYS, INPUT, LABEL, PARTS, RECORDS, TRAIN, VALIDATION, Manifest
 
@@ -85,6 +86,8 @@ def of(preset: Preset, folder: Path, given: Mapping[str, Any]) -> Request:
         raise PrepareError("a command reads its data itself")
     if preset.options.workload.is_script:
         raise PrepareError("a script makes its data itself: move model and data into a function build (gputui guide)")
+    if preset.options.train.evaluate_at_end is True and preset.options.workload.entry is None:
+        raise PrepareError(f"prepared data have no test part next to the validation: leave out {TESTED}")
     if preset.options.workload.entry is not None:
         for name, value in (("size", given["size"]), ("dtype", given["dtype"])):
             if value is not None:

@@ -336,6 +336,17 @@ class Best(Event):
     restores: bool = False  # whether the training gives the model the weights of this epoch at its end
 
 
+@dataclass(frozen=True, kw_only=True)
+class TestEnd(Event):
+    """The test data have been evaluated, after the training."""
+
+    type: ClassVar[str] = "test"
+    epoch: int | None  # of whose end the weights are, counted from 1; None: your script evaluated as it does
+    metrics: Mapping[str, float | None]  # with `test_` before their names
+    samples: int | None
+    seconds: float
+
+
 BestEpoch = Annotated[Mapping[str, Any], Best, "option", "figure", "epoch"]
 
 
@@ -501,7 +512,9 @@ class Summary(TrialFigures):
     epochs: int = 0  # completed
     steps: int = 0  # over all epochs
     skipped_steps: int | None = None  # by the loss scaling of mixed_float16
-    metrics: Mapping[str, float | None] = field(default_factory=dict)  # of the last epoch, or of its steps so far
+    # Of the last epoch, or of its steps so far; and with `test_` before their names those of the test data.
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    test_epoch: int | None = None  # of whose end the weights are with which the test data were evaluated
     seconds: float | None = None  # the wall time of the run
     goodput: float | None = None  # the share of the wall time in training steps
     ended_by: str | None = None  # of a run that is ok: last_step, early_stop, callback or measured

@@ -354,6 +354,7 @@ class SweepLoop:
             trial.state = PLANNED  # it is given back
             raise BaselineFailed(why)
         trial.seconds, trial.error, trial.cause, trial.ended_t = look.seconds, look.error, look.cause, time.time()
+        trial.test = look.test
         trial.whole_seconds = look.seconds if look.state == DONE else None
         if look.state != DONE and look.seconds is not None and look.epoch_seconds is not None:
             epochs_left = self._epochs(trial.changes) - len(look.epochs)

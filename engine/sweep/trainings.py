@@ -69,6 +69,7 @@ class Look:
     error: str = ""  # also why it is held or waits
     cause: str = ""
     epoch_seconds: float | None = None
+    test: Figures = field(default_factory=dict)
 
 
 def changed_preset(request: Request, changes: Mapping[str, Any]) -> Preset:
@@ -150,11 +151,13 @@ class QueuedTrainings:
             return Look(PLANNED)  # made, and not queued before the process was killed
         by_epoch = {event.epoch: event for event in events_of(run.path, EpochEnd)}
         figures = [by_epoch[epoch].metrics for epoch in sorted(by_epoch)]
-        seconds = run.whole_result.get("seconds")
+        whole = run.whole_result
+        seconds, metrics = whole.get("seconds"), whole.get("metrics") or {}
+        test = {name: value for name, value in metrics.items() if name.startswith("test_")}
         state, error = run.state, (result or {}).get("error") or {}
         if state in ("ok", "stopped"):
             each = statistics.median(event.seconds for event in by_epoch.values()) if by_epoch else None
-            return Look(DONE if state == "ok" else STOPPED, figures, seconds, epoch_seconds=each)
+            return Look(DONE if state == "ok" else STOPPED, figures, seconds, epoch_seconds=each, test=test)
         message = (error.get("message") or f"it has {state}").partition("\n")[0]
         kind = "" if state in (CRASHED, OUT_OF_MEMORY, TIMEOUT) else error.get("kind")
         return Look(FAILED, figures, seconds, message, kind or state)

@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import inspect
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..runs import events
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE
 from .assembly import loop_of, set_policy
+from .common.logs import floats
 from .common.stopping import StopSwitch
 from .common.versions import ArrayDataAdapter, can_convert_arrays, replaced, train_validation_split
 from .fit.training_loop import TrainingLoop
@@ -53,13 +55,22 @@ def run(options: Options, report: RunReport, stop: StopSwitch, train: Callable[[
     distribution = device_setup.build_strategy(options, devices)
     stop.check()
     stock, parameters = keras.Model.fit, inspect.signature(keras.Model.fit)
-    calls, done = 0, False
+    stock_evaluate = keras.Model.evaluate
+    calls = 0
+    trained: Any = None  # the model of the run, after its fit
     fault: BaseException | None = None
 
     with building.opened_code(options, distribution, report) as (code, settings):
 
+        def evaluate(model: keras.Model, *positional: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            result = stock_evaluate(model, *positional, **named)
+            if model is trained:  # the last evaluation after the fit gives the figures of the test
+                report.tested(None, floats(model.get_metrics_result()), None, time.perf_counter() - began)
+            return result
+
         def fit(model: keras.Model, *positional: Any, **named: Any) -> Any:
-            nonlocal calls, done, fault
+            nonlocal calls, trained, fault
             calls += 1
             bound = parameters.bind(model, *positional, **named)
             if calls != options.workload.fit:
@@ -70,7 +81,7 @@ def run(options: Options, report: RunReport, stop: StopSwitch, train: Callable[[
                         f"the script sets KERAS_BACKEND={backend}, and gputui trains with TensorFlow", BACKEND
                     )
                 code.record(report.run)
-                with replaced(keras.Model, fit=stock), code.blamed():
+                with replaced(keras.Model, fit=stock, evaluate=stock_evaluate), code.blamed():
                     fit_arguments = {**_defaults(parameters), **bound.arguments}
                     settled, given = _handed(options, fit_arguments, distribution)
                     together = model.steps_per_execution
@@ -81,7 +92,7 @@ def run(options: Options, report: RunReport, stop: StopSwitch, train: Callable[[
             except BaseException as raised:
                 fault = raised
                 raise FitEnded from raised
-            done = True
+            trained = model
             if options.run.measure_seconds is not None:
                 raise FitEnded
             model.train_function = model.test_function = None
@@ -96,7 +107,7 @@ def run(options: Options, report: RunReport, stop: StopSwitch, train: Callable[[
             return model.history
 
         try:
-            with replaced(keras.Model, fit=fit), code.blamed(script=True):
+            with replaced(keras.Model, fit=fit, evaluate=evaluate), code.blamed(script=True):
                 code.run(_arguments(options.workload.argv, options.workload.args))
         except FitEnded:
             pass
@@ -105,7 +116,7 @@ def run(options: Options, report: RunReport, stop: StopSwitch, train: Callable[[
                 raise
     if fault is not None:
         raise fault
-    if not done:
+    if trained is None:
         named = f"{options.workload.entry}".rpartition("/")[2]
         what = f"{named} has ended without a call of fit" if not calls else f"{named} calls fit {calls} time(s)"
         raise UserError(what, NO_FIT if not calls else "workload.fit says which of them is the run")

@@ -174,6 +174,7 @@ def _train_loop(loop: TrainingLoop, report: RunReport, stop: StopSwitch, prepare
         report.phase("saving", "model.keras")
         if built.joined is None or built.joined.cluster.is_chief:
             save_model(built, loop.step)
+    loop.test()
     if built.joined is not None:
         built.joined.exchange.leave()
 

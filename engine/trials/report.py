@@ -59,7 +59,8 @@ def chapters(data: Record) -> Iterator[Chapter]:
         for part, title in ((PROOF, "On fresh seeds"), (SEARCH, "In the search")):
             if (table := groups(data.sweep, part)).rows:
                 yield Chapter(title, [table])
-        if texts := [*filter(None, (sweep_record.saved(data.sweep), sweep_record.luck(data.sweep)))]:
+        about = (sweep_record.saved, sweep_record.luck, sweep_record.tested)
+        if texts := [text for of in about if (text := of(data.sweep))]:
             yield Chapter("The selection", [*texts])
     if data.comparisons:
         why = [f"{proof_sentences.changes(each.changes)} was tried: {each.reason}"
@@ -109,6 +110,8 @@ def answer(data: Record) -> Iterator[tuple[str, str]]:
         yield "why", data.rate.why
     if data.sweep and (luck := sweep_record.luck(data.sweep)):
         yield "selection", luck
+    if data.sweep and (tested := sweep_record.tested(data.sweep)):
+        yield "test", tested
     yield from _learning(data)
     if data.ended_because.startswith(proof_sentences.OUT_OF_TIME) or (data.sweep and data.state == "done"):
         yield "not tried", data.ended_because

@@ -84,6 +84,7 @@ class SweepTrial:
     failures: int = 0  # before a resume
     on: str = ""  # another member's machine
     digest: str = ""  # a hash of all figures
+    test: Mapping[str, float | None] = field(default_factory=dict)  # metrics of the test data, which choose nothing
 
 
 @dataclass(kw_only=True)
@@ -331,6 +332,22 @@ def luck(sweep: Sweep) -> str:
     why = f": {lucky}" if fewer and sweep.compared > 1 else ""
     both = f"in the search {amount(sweep.searched)}, on fresh seeds {amount(sweep.proved)}"
     return f"{metric} of the best setting: {both}{why}"
+
+
+def tested(sweep: Sweep) -> str:
+    """Return the test figures of the setting that is taken, means over its fresh seeds or else its trials."""
+    if sweep.winner is None:
+        return ""
+    of = [groups(sweep.trials, part).get(key_of(sweep.winner), []) for part in (PROOF, SEARCH)]
+    trials = [trial for trial in of[0] or of[1] if trial.test]
+    names = dict.fromkeys(name for trial in trials for name in trial.test)
+    means = {
+        name: comparison.mean_and_spread([each for trial in trials if (each := trial.test.get(name)) is not None])
+        for name in names
+    }
+    texts = [f"{name} {amount(mean)}{f' (spread {amount(spread)})' if spread else ''}"
+             for name, (mean, spread) in means.items()]  # fmt: skip
+    return f"on the test data {changed(sweep.winner)} has {', '.join(texts)}" if texts else ""
 
 
 def saved(sweep: Sweep) -> str:

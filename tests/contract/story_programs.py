@@ -82,12 +82,17 @@ def roles(kind, x, y, context):
         while True:
             yield from batches()
 
+    def stopping():
+        yield x[:4], y[:4]
+        builtins.stop.request("stopped")
+        yield x[4:], y[4:]
+
     if kind == "counted":  # x is larger by the number of the batch, over all epochs
         number = tf.Variable(0.0)
         return samples.batch(context.global_batch_size).map(lambda x, y: (x + number.assign_add(1.0), y))
     kinds = {
-        "arrays": (x, y), "samples": samples, "batches": batches, "forever": forever, "pages": Pages(x, y),
-        "dataset": samples.batch(context.global_batch_size),
+        "arrays": (x, y), "samples": samples, "batches": batches, "forever": forever, "stopping": stopping,
+        "pages": Pages(x, y), "dataset": samples.batch(context.global_batch_size),
         "shuffled": samples.shuffle(9, seed=3).batch(context.global_batch_size),
     }  # fmt: skip
     return kinds[kind]
@@ -95,7 +100,7 @@ def roles(kind, x, y, context):
 
 def story(context):
     args = dict(context.args)
-    count, held_out = args.pop("rows", 10), args.pop("validation", "")
+    count, held_out, tested = args.pop("rows", 10), args.pop("validation", ""), args.pop("test", "")
     x = np.arange(1.0, count + 1, dtype="float32")[:, None]
     y = (np.arange(1, count + 1) % 2).astype("float32")
     layers = [keras.layers.Dense(1, use_bias=False, kernel_initializer="ones") for _ in range(args.pop("layers", 1))]
@@ -113,6 +118,8 @@ def story(context):
         args["sample_weight"] = np.array(args["sample_weight"], "float32")
     if held_out:
         parts["validation"] = roles(held_out, x[:6], y[:6], context)
+    if tested:
+        parts["test"] = roles(tested, x[:5], y[:5], context)
     if args.pop("mapped", False):
         parts["map"] = lambda x, y: (2 * x, y)
     return parts | ({} if compiled else losses) | args

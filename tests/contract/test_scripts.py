@@ -59,6 +59,7 @@ CHANGES = (
     "model=cnn | model=separable_cnn kernel_size=5 stride=2 separable=true", "model=cnn | model=resnet50",
     "model=cnn | model=transformer blocks=3",
     "data=mnist | train.validation=test augment=light", "data=npz:/tmp/a.npz | train.validation=test",
+    "data=npz:/tmp/a.npz cache=/tmp/cache | evaluate_at_end=true keep_best=val_loss",
     "data=synthetic | data=images:/tmp/folder parallel_calls=off",
     "data=tfrecord:/tmp/*.rec | tfrecord_input=pixels tfrecord_label=number tfrecord_encoding=int64_list "
     "parallel_reads=4",
@@ -112,6 +113,9 @@ FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
     "some steps": ("ABP", {}, "steps_per_epoch=4 input.shuffle=off"),
     "one batch": ("AB", {}, "one_batch=true"),
     "mirrored": ("AP", {}, "strategy.kind=mirrored"),
+    "test, cached in a file, by the best model": ("A", {"test": "arrays"}, "cache=/tmp/cache keep_best=val_loss"),
+    "test, of known number": ("B", {"test": "batched", "counted_test": False, "given": {"test_samples"}}, ""),
+    "test, mirrored": ("P", {"test": "pydataset"}, "strategy.kind=mirrored"),
     "mirrored, iterated": ("B", {"iterated": ITERATED, "counted": False}, "strategy.kind=mirrored |"),
     "mirrored, of known number": ("B", {"counted": False, "given": {"samples"}}, "strategy.kind=mirrored |"),
 }

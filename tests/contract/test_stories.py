@@ -65,6 +65,14 @@ STORIES: dict[str, tuple[tuple[str, ...] | str, ...]] = {
         own(*RULES, cost=True, rows=8, csv=True, does=does("stopped", step=7)), "its log is changed",
         own(*RULES, cost=True, rows=8, csv=True), own(*RULES, cost=True, rows=8, csv=True),
     ),
+    "test data, stopped in their evaluation, and resumed": (
+        own(*RULES, cost=True, rows=8, test="stopping", test_samples=5), own(*RULES, cost=True, rows=8, test="arrays"),
+    ),
+    "test data of other forms, without any, and left out": (
+        own(test="pages"), own("evaluate_at_end=true"), own("evaluate_at_end=false", test="arrays"),
+        own("cache=memory", data="samples", mapped=True, test="samples"),
+        own("batch_size=3", "strategy.kind=mirrored", "steps_per_execution=2", test="arrays", compiled=True),
+    ),
     "rules about figures that are missing": (
         own("early_stop=val_loss", rows=4), own("keep_best=f1", rows=4), own("keep_best=cost", cost=True, rows=4),
     ),
@@ -199,6 +207,8 @@ def told(event: dict[str, Any], exact: bool) -> str:
             return "started: " + figures({name: event[name] for name in SIZES})
         case "epoch":
             return f"epoch {event['epoch']}, step {event['step']}: {figures(event['metrics'], exact)}"
+        case "test":
+            return f"test of epoch {event['epoch']}, {event['samples']} samples: {figures(event['metrics'], exact)}"
         case "warning" | "error":
             option = f" ({event['option']})" if event.get("option") else ""
             return f"{event['type']} {event['kind']}{option}: {event['message']}; {event['hint']}"

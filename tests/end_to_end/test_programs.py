@@ -238,6 +238,8 @@ def test_a_script_prints_what_it_prints_without_gputui_also_after_a_stop(
     history = next(line.removeprefix("RESULT ") for line in printed if "{" in line)
     assert of_run(run) == json.JSONDecoder().raw_decode(history)[0]
     assert [event["epochs"] for event in happened(run, "started")] == [4, 4]
+    evaluated = [json.loads(line[7:]) for line in printed if line.startswith("RESULT [")]
+    assert [[*event["metrics"].values()] for event in happened(run, "test")] == evaluated[:1]
     assert {event["kind"] for event in happened(run, "warning")} <= {"resumed_batches", "shared_shuffle", "epoch_waits"}
 
 

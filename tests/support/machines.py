@@ -8,6 +8,7 @@ that pip lists and the kind of processor.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,6 +125,8 @@ class Box:
         """All variables of a process on this machine, whose files are put into the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         own = {key: value for key, value in os.environ.items() if not key.startswith(_LAUNCHERS)}
+        places = own.get("PATH", "").split(os.pathsep)  # also if the environment of the tests is activated
+        own["PATH"] = os.pathsep.join(place for place in places if place != os.path.dirname(sys.executable))
         words = nvml.environment(f"gpus={self.gpus if self.shown is None else self.shown} {self.nvml}")
         words["LD_LIBRARY_PATH"] += f":{nvml.cuda}"
         found = own | machine(folder, self.gpus, container=self.container) | words

@@ -43,7 +43,7 @@ def build(context):
             def fit(self, *args, **named):
                 return super().fit(*args, **named)
         model = Fitting(model.layers)
-    parts = {{"model": model, "train": (x, y), "callbacks": [Cost()]}}
+    parts = {{"model": model, "train": (x, y), "test": (x[:7], y[:7]), "callbacks": [Cost()]}}
     if context.args.get("compiled"):
         model.compile("sgd", "mse")
         return parts
@@ -111,12 +111,21 @@ def test_a_full_disk_costs_a_model_and_not_the_training(own: Write, monkeypatch:
 
     monkeypatch.setattr(epoch_rules, "save_as", full_in_epoch_2)
     source = SOURCE.replace("(5.0,", "(float('nan'),")  # which no other epoch would be better than
-    training = own(source, *SHORT, "epochs=5", "keep_best=cost:min", "keep_best_count=2").train()
-    assert [item["epoch"] for item in best(training, "run.keep_best")["files"]] == [4, 5]
-    assert sorted(path.name for path in training.run.file("best").iterdir()) == ["epoch-0004.keras", "epoch-0005.keras"]
+    training = own(source, *SHORT, "epochs=6", "keep_best=cost:min", "keep_best_count=2").train()
+    assert [item["epoch"] for item in best(training, "run.keep_best")["files"]] == [4, 6]
+    assert sorted(path.name for path in training.run.file("best").iterdir()) == ["epoch-0004.keras", "epoch-0006.keras"]
     (warning,) = training.events("warning")
     assert warning["kind"] == "keep_best"
     assert "the model of epoch 2 is not kept" in warning["message"]
+
+    training.loop.test()  # with the model of the best epoch, not the last one
+    (tested,) = training.events("test")
+    (kernel, bias), own_training = weights_of(training)[3], training.loop.built.own
+    assert own_training is not None
+    data = own_training.returned.test
+    errors = (data[0] @ kernel + bias - data[1]) ** 2
+    assert (tested["epoch"], tested["samples"]) == (4, 7)
+    assert tested["metrics"]["test_loss"] == pytest.approx(errors.mean(), rel=1e-5)
 
 
 DATA = ("model=mlp", "width=0.05", "optimizer=sgd", "data=digits", "validation_split=0", "cache=memory",

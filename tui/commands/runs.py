@@ -30,7 +30,7 @@ if is_called():
     from ...engine.units import counted, size
     from ..base.glyphs import takes_keys
     from ..printing.plain_tables import show_table
-    from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
+    from ..reading.run_columns import COLUMNS, OF_SOME, ONLY_GOING_ON, SPEED, STEP_TIME, is_used
     from ..reading.run_list import Entry, entry_of, folded, measured
     from ..wording import comparison as wording
     from ..wording.comparison import as_csv, as_json, as_markdown
@@ -134,7 +134,7 @@ def as_json_of_run(entry: Entry) -> dict[str, object]:
 
 # In the order of their columns.
 LISTED = (
-    *("name", "id", "state", "run", "validation", "done", "left"),
+    *("name", "id", "state", "run", "validation", "test", "done", "left"),
     *(figure.narrow_head for figure in shown("listing")),
     *("size", "when", "tags", "note"),
 )
@@ -172,7 +172,7 @@ def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
         return any(entry.number or entry.group for entry in entries)
     if name in ONLY_GOING_ON:
         return any(entry.is_active for entry in entries)
-    return name not in ("tags", "note") or any(COLUMNS[name].show(entry) for entry in entries)
+    return name not in OF_SOME or is_used(name, entries)
 
 
 def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dict[str, int]:
@@ -182,8 +182,8 @@ def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dic
     least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}
     widths: dict[str, int] = {}
     order = [
-        *naming, "state", "run", "validation", SPEED, "done", "left", "when", "loss", "tags", "id", "memory", "host",
-        STEP_TIME, "size", "wait", "time",
+        *naming, "state", "run", "validation", "test", SPEED, "done", "left", "when", "loss", "tags", "id", "memory",
+        "host", STEP_TIME, "size", "wait", "time",
     ]  # fmt: skip
     for name in sorted(columns, key=lambda name: order.index(name) if name in order else len(order)):
         if least[name] + APART <= room + APART or name in naming:

@@ -385,6 +385,11 @@ class LineView:
         metrics = "  ".join(f"{name} {amount(value)}" for name, value in event.metrics.items())
         self.line(f"epoch {event.epoch}  {metrics}  in {seconds(event.seconds)}")
 
+    def on_test(self, event: events.TestEnd) -> None:
+        metrics = "  ".join(f"{name} {amount(value)}" for name, value in event.metrics.items())
+        of = f"model of epoch {event.epoch}" if event.epoch else "by the script"
+        self.line(f"test ({of})  {metrics}  in {seconds(event.seconds)}")
+
     def on_progress(self, event: events.Progress) -> None:
         if self._bar is not None:
             self._show_bar(self._bar, description=f"epoch {event.epoch}/{event.epochs}", completed=event.step,

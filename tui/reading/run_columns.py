@@ -59,12 +59,13 @@ def _left(entry: Entry) -> str:
     return units.clock(entry.figures.get(LEFT.key)) if entry.is_active and not entry.group else ""
 
 
-def _validation(entry: Entry) -> str:
-    name, value = entry.validation
+def _judged(entry: Entry, figure: tuple[str, float | None]) -> str:
+    name, value = figure
     if value is None:
         return units.NONE if entry.figures.get("metrics.loss") is not None else ""
     text_of_value = f"{value:.3g}"
-    return f"{name.removeprefix('val_').replace('_', ' ')[: VALIDATION_WIDTH - len(text_of_value) - 1]} {text_of_value}"
+    bare = name.removeprefix("val_").removeprefix("test_").replace("_", " ")
+    return f"{bare[: VALIDATION_WIDTH - len(text_of_value) - 1]} {text_of_value}"
 
 
 def _whole(figure: Figure, value: float | None) -> str:
@@ -122,8 +123,15 @@ _BY_LIST = (
         "validation",
         "its first metric, else its loss, after the newest epoch that was evaluated",
         VALIDATION_WIDTH,
-        _validation,
+        lambda entry: _judged(entry, entry.validation),
         lambda entry: entry.validation[1],
+    ),
+    RunColumn(
+        "test",
+        "the first metric, else the loss, of the test data, evaluated when the training had ended",
+        VALIDATION_WIDTH,
+        lambda entry: _judged(entry, entry.test),
+        lambda entry: entry.test[1],
     ),
     RunColumn(
         "size",
@@ -141,17 +149,17 @@ COLUMNS = {column.key: column for column in _BY_LIST}
 SPEED, STEP_TIME = (of_run(key).narrow_head for key in ("samples_per_second", "step_ms.p50"))
 # Without a choice: in the order in which they stand, and in the order in which they get room.
 USUAL = (
-    "run", "id", "state", "validation", *(figure.narrow_head for figure in shown("runs")), "left", "size", "when",
-    "tags", "note", "description",
+    "run", "id", "state", "validation", "test", *(figure.narrow_head for figure in shown("runs")), "left", "size",
+    "when", "tags", "note", "description",
 )  # fmt: skip
 FIRST = (
-    "run", "state", "validation", SPEED, "when", "left", "loss", "wait", STEP_TIME, "memory", "host",
+    "run", "state", "validation", "test", SPEED, "when", "left", "loss", "wait", STEP_TIME, "memory", "host",
     "tags", "note", "description", "id", "size",
 )  # fmt: skip
 LEAST_TITLE, LEAST_WORDS = 26, 18  # cells of a title; of a note or description
 SPARE = 30  # cells that the size leaves to them
 ONLY_GOING_ON = {"done", "left"}
-OWN_WORDS = {"tags", "note", "description"}
+OF_SOME = {"test", "tags", "note", "description"}  # left out if no run has any
 
 
 def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Entry]:
@@ -161,10 +169,14 @@ def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Ent
     return [*sorted(with_value, key=value, reverse=descending), *(entry for entry in entries if value(entry) is None)]
 
 
+def is_used(name: str, entries: Iterable[Entry]) -> bool:
+    return any(COLUMNS[name].value(entry) is not None for entry in entries)
+
+
 def usual(entries: Sequence[Entry], width: int) -> list[str]:
     """Return the usual columns that fit. The width alone decides, so that columns do not come and go with the runs;
-    only the user's own words are left out if no run has any."""
-    useful = [name for name in USUAL if name not in OWN_WORDS or any(COLUMNS[name].show(entry) for entry in entries)]
+    only test figures and the user's own words are left out if no run has any."""
+    useful = [name for name in USUAL if name not in OF_SOME or is_used(name, entries)]
     fitting: set[str] = set()
     for name in sorted(useful, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
         needed = (COLUMNS[name].width or (LEAST_TITLE if name == "run" else LEAST_WORDS)) + 1

@@ -50,6 +50,7 @@ class Entry:
     latest: Progress | None = None  # its newest progress, if needed
     has_checkpoint: bool = False
     validation: tuple[str, float | None] = ("", None)  # a metric of the newest evaluation, by Keras's name of it
+    test: tuple[str, float | None] = ("", None)  # of the test data, after the training
     workers: tuple[str, ...] = ()  # of a chief: the runs of its other workers in the same home
     size: int | None = None  # bytes on the disk; None: not measured yet
     waiting: Waiting | None = None  # its place in the queue, if it waits
@@ -191,9 +192,9 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
     if latest is not None:
         values[LOSS.key] = latest.loss
     values[LEFT.key] = latest.eta_seconds if latest is not None and state in ACTIVE_STATES else None
-    judged = validation(result.get("metrics") or EMPTY)
-    if not judged[0] and (epoch := last_event(run, EpochEnd, lambda each: bool(validation(each.metrics)[0]))):
-        judged = validation(epoch.metrics)  # as the last epoch had none, by a stop or `validation_freq`
+    judged = judging(result.get("metrics") or EMPTY)
+    if not judged[0] and (epoch := last_event(run, EpochEnd, lambda each: bool(judging(each.metrics)[0]))):
+        judged = judging(epoch.metrics)  # as the last epoch had none, by a stop or `validation_freq`
     workers = earlier.workers if earlier else ()
     if not workers and (joined := run_cluster.of_run(run)) is not None and joined.is_chief:
         workers = tuple(other.id for other in run_cluster.other_workers(run))
@@ -210,6 +211,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         latest,
         bool(steps_in(run.file("checkpoints"))),
         judged,
+        judging(result.get("metrics") or EMPTY, "test_"),
         workers,
         number=run.number,
         learning=(learning := str(result.get("learning") or "")),
@@ -226,11 +228,10 @@ def folded(entries: Iterable[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.run.id not in others] if others else entries
 
 
-def validation(metrics: Mapping[str, float | None]) -> tuple[str, float | None]:
-    """Return name and value of the first validation metric, else of the validation loss; else an empty name and
-    None."""
-    names = [name for name in metrics if name.startswith("val_") and metrics[name] is not None]
-    chosen = next((name for name in names if name != "val_loss"), "".join(names[:1]))
+def judging(metrics: Mapping[str, float | None], prefix: str = "val_") -> tuple[str, float | None]:
+    """Return name and value of the first metric with this prefix, else of that loss; else an empty name and None."""
+    names = [name for name in metrics if name.startswith(prefix) and metrics[name] is not None]
+    chosen = next((name for name in names if name != f"{prefix}loss"), "".join(names[:1]))
     return chosen, metrics.get(chosen)
 
 

@@ -58,7 +58,7 @@ class Samples(Stream):
     replicas: int
     seed: int
     share: Share | None = None  # of the data, if several machines train together
-    role: str = "train"  # or `validation`
+    role: str = "train"  # or `validation`, `test`
     kind: Data = "mapped"
     arrays: Any = None  # tensors, if samples can be gathered by index
     nature: Nature = INDEPENDENT
@@ -82,7 +82,8 @@ class Samples(Stream):
 
     @property
     def part(self) -> Part:
-        return self.source.train if self.role == "train" else self.source.validation
+        part: Part = getattr(self.source, self.role)
+        return part
 
     @property
     def follows(self) -> str:
@@ -199,6 +200,7 @@ class Pipeline:
     share: Share | None = None  # of the data, if several machines train together
     fit: FitArguments = NO_ARGUMENTS
     weighed: Callable[[tf.data.Dataset], tf.data.Dataset] = lambda batches: batches  # with those of `class_weight`
+    test: Stream | None = None  # evaluated once, when the training has ended
     ends_by_a_step: bool = False  # as in Keras' fit, a step without a batch follows the last one of an epoch
 
     def __post_init__(self) -> None:
@@ -219,8 +221,9 @@ class Pipeline:
     # ---- what happens around the steps of a training ----------------------------------------------
 
     def find_fault(self) -> None:
-        for stream in self.streams:
-            stream.find_fault()
+        for stream in (*self.streams, self.test):
+            if stream is not None:
+                stream.find_fault()
 
     def place(self, step: int) -> Any:
         # What functions of a tf.data.Dataset change is known only if its batches are made for the epoch of the step.
@@ -298,12 +301,16 @@ class Pipeline:
             batches = self.train.global_batches(first_step)
         return self._finished(self.weighed(batches), self.train, self.held_back, trains=True)
 
+    def evaluated(self, stream: Stream, count: int) -> tf.data.Dataset:
+        """The first `count` batches of `held_out` or `test`, always the same: without an end, or one pass if they may
+        depend on the training.
+        """
+        depends = self._depends(stream)
+        return self._finished(stream.of_evaluation(count, bool(depends)), stream, depends)
+
     def validation(self) -> tf.data.Dataset:
-        """The same in each evaluation: without an end, or one pass if they may depend on the training."""
         assert self.held_out is not None
-        depends = self._depends(self.held_out)
-        batches = self.held_out.of_evaluation(self.validation_batches, bool(depends))
-        return self._finished(batches, self.held_out, depends)
+        return self.evaluated(self.held_out, self.validation_batches)
 
     def _finished(self, batches: tf.data.Dataset, stream: Stream, held_back: str, trains: bool = False) -> Any:
         # `held_back`: as Keras' fit makes them, which is at their step for a tf.data.Dataset
@@ -331,7 +338,11 @@ def build(options: Options, replicas: int, share: Share | None = None) -> Pipeli
     train, held_out = (
         Samples(options, source, replicas, options.train.seed, share, role) for role in ("train", "validation")
     )
+    test = None
+    if source.test is not None and options.run.measure_seconds is None:
+        uncached = options.with_values({"input.cache": "off"})
+        test = Samples(uncached, source, replicas, options.train.seed, share, "test")
     if not train.batches:
         what = f"{source.train.samples} training samples do not fill one global batch of {train.batch_size}"
         raise DataError(what, "lower input.batch_size, or set input.drop_remainder=false")
-    return Pipeline(options, replicas, train, held_out if held_out.samples else None, share)
+    return Pipeline(options, replicas, train, held_out if held_out.samples else None, share, test=test)

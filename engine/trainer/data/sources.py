@@ -56,6 +56,7 @@ class Source:
     stamp: str = ""  # changes when the files behind the data change
     find_fault: Callable[[], None] = lambda: None  # after an error, raises DataError for the sample at fault
     bytes: bool = False  # the inputs are uint8 before they become floats
+    test: Part | None = None  # evaluated at the end, if it is not the validation
 
 
 def split_order(samples: int, validation_split: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -74,19 +75,24 @@ def from_arrays(
     classes: int,
     test: tuple[np.ndarray, np.ndarray] | None = None,
     keeps_bytes: bool = False,
+    validates_test: bool = True,
 ) -> Source:
     """Return the source of arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels. The
-    last samples are for validation, or `test` if it is given. `keeps_bytes`: uint8 is not converted to floats.
+    last samples are for validation, or `test` if it is given and `validates_test`. `keeps_bytes`: uint8 is not
+    converted to floats.
     """
-    trained, held_out = split_order(len(x), 0.0 if test else validation_split, seed)
-    arrays = [(x[trained], y[trained]), test or (x[held_out], y[held_out])]
+    validation = test if validates_test else None
+    trained, held_out = split_order(len(x), 0.0 if validation else validation_split, seed)
+    arrays = [(x[trained], y[trained]), validation or (x[held_out], y[held_out])]
+    arrays += [test] if test and not validation else []
     is_bytes = x.dtype == np.uint8
     fit = 4 * sum(part.size for part, _ in arrays) <= MAX_FLOAT_BYTES
     if fit and x.dtype.kind in "fiu" and not (is_bytes and keeps_bytes):
         # Done once if the memory allows it, instead of for each batch.
         arrays, scale = [(part.astype("float32") * np.float32(scale), labels) for part, labels in arrays], 1.0
-    train, validation = (_part(*part) for part in arrays)
-    return Source(train, validation, tuple(train.elements.element_spec[0].shape), classes, scale=scale, bytes=is_bytes)
+    train, held_back, *at_end = (_part(*part) for part in arrays)
+    shape = tuple(train.elements.element_spec[0].shape)
+    return Source(train, held_back, shape, classes, scale=scale, bytes=is_bytes, test=at_end[0] if at_end else None)
 
 
 def _part(x: np.ndarray, y: np.ndarray) -> Part:
@@ -144,9 +150,10 @@ def keras_dataset(options: Options, seed: int) -> Source:
         ) from None
     y = y.reshape(-1)
     classes = check_arrays(x, y, name)
-    held_out = test if options.train.validation == "test" else None
+    held_out = test if options.train.reads_test else None
     split, keeps_bytes = options.train.validation_split, options.bytes_to_device
-    return from_arrays(x, y, split, seed, 1 / 255, classes, held_out, keeps_bytes)
+    validates = options.train.validation == "test"
+    return from_arrays(x, y, split, seed, 1 / 255, classes, held_out, keeps_bytes, validates)
 
 
 def synthetic(options: Options, seed: int) -> Source:
@@ -188,7 +195,7 @@ def npz(options: Options, seed: int) -> Source:
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             x, y = _named(path, file, "x", "x_train"), _named(path, file, "y", "y_train")
-            if options.train.validation == "test":
+            if options.train.reads_test:
                 test = _named(path, file, "x_test"), _named(path, file, "y_test")
     except OSError as fault:
         raise DataError(f"{path} cannot be read: {fault.strerror or fault}") from None
@@ -204,7 +211,8 @@ def npz(options: Options, seed: int) -> Source:
             raise DataError(what, "samples of both parts need the same shape and type")
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
     split, keeps_bytes = options.train.validation_split, options.bytes_to_device
-    source = from_arrays(x, y, split, seed, scale, classes, test, keeps_bytes)
+    validates = options.train.validation == "test"
+    source = from_arrays(x, y, split, seed, scale, classes, test, keeps_bytes, validates)
     return dataclasses.replace(source, stamp=_stamp([path]))
 
 

@@ -207,6 +207,17 @@ class EpochRules(keras.callbacks.Callback):
                 if callback.wait == 0:
                     self._report(key)
 
+    def weights_to_test(self) -> tuple[int | None, Path | None]:
+        """The best epoch that an option knows, and the file with its model, if the model is not of that epoch. None: of
+        the last one.
+        """
+        kept = self._best.kept[:1] if self._best is not None else []
+        if kept and kept[0]["file"] and self._built.joined is None:
+            return kept[0]["epoch"], self._built.report.run.file(kept[0]["file"])
+        if self._early is not None and self._early.restore_best_weights and self._early.best is not None:
+            return self._early.best_epoch + 1, None
+        return None, None
+
     def on_train_end(self, logs: Any = None) -> None:
         """Remove files of superseded models, and give the model the weights of its best epoch if the options say so."""
         self.checkpoint_written()

@@ -521,6 +521,28 @@ class TrainingLoop(keras.callbacks.CallbackList):
         if self.built.own is not None:
             self.built.own.end_iterators((self._running, self._evaluated))
 
+    def test(self) -> None:
+        """Evaluate the test data, if there are any, with the weights of the best epoch that an option knows."""
+        pipeline, report, model = self.built.pipeline, self.built.report, self.built.model
+        if (stream := pipeline.test) is None or not stream.batches:
+            return
+        epoch, file = self.rules.weights_to_test()
+        report.phase("evaluating", "test data")
+        began = time.perf_counter()
+        self._tests_left, self._next_beat = stream.batches, time.monotonic() + BEAT_SECONDS
+        self._smaller_test = self.built.xla.compiles and pipeline.replicas == 1
+        try:
+            with report.heartbeat:
+                if file is not None:
+                    model.load_weights(file)
+            batches = self.data.validation(pipeline.evaluated(stream, stream.batches))
+            none = keras.callbacks.CallbackList(model=model)  # those of fit do not know of it
+            figures = model.evaluate(batches, steps=stream.batches, callbacks=none, return_dict=True, verbose=0)
+        finally:
+            stream.close()
+        epoch = epoch or -(-self.step // self.steps_per_epoch)
+        report.tested(epoch, floats(figures), stream.samples, time.perf_counter() - began)
+
     # ---- between executions -------------------------------------------------------------------
 
     def _pause(self) -> None:

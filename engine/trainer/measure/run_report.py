@@ -332,6 +332,8 @@ class RunReport:
         self.speed, self.first_seconds = Speed(), FirstSeconds()
         self._epochs, self._epoch_began = 0, time.monotonic()  # epochs that have ended, and when this one has begun
         self._metrics: Mapping[str, float | None] = {}  # of the last epoch
+        self._tested: Mapping[str, float | None] = {}  # of the test data
+        self._test_epoch: int | None = None
         self.training_since: float | None = None
         self.when_finished: Callable[[int], None] = lambda _returncode: None
         self.when_first_step_is_done: Callable[[], None] = lambda: None
@@ -426,6 +428,12 @@ class RunReport:
         self._epochs, self._metrics = epoch, {name: events.finite(value) for name, value in metrics.items()}
         self.writer.emit(events.EpochEnd(epoch=epoch, step=step, metrics=self._metrics, seconds=seconds))
 
+    def tested(self, epoch: int | None, metrics: Mapping[str, float], samples: int | None, seconds: float) -> None:
+        """The test data are evaluated, with the weights of the end of `epoch`."""
+        self._test_epoch = epoch
+        self._tested = {f"test_{name}": events.finite(value) for name, value in metrics.items()}
+        self.writer.emit(events.TestEnd(epoch=epoch, metrics=self._tested, samples=samples, seconds=seconds))
+
     def best_epoch(self, best: events.Best) -> None:
         self.best[best.option] = asdict(best)
         self.writer.emit(best)
@@ -492,7 +500,8 @@ class RunReport:
             epochs=reached.epochs,
             steps=reached.steps,
             skipped_steps=last.skipped_steps if last else None,
-            metrics=reached.metrics,
+            metrics={**reached.metrics, **self._tested},
+            test_epoch=self._test_epoch,
             ended_by=self.ended_by if outcome == "ok" else None,
             best=list((self.best if last else results.best_epochs(read_events(self.run.path))).values()),
             seconds=seconds,

@@ -24,8 +24,8 @@ from .user_code import UserError
 MOST_SECONDS = 120.0
 MOST_BYTES = 256 * 1024**2  # of tensors in a data set: what is written down is copied several times
 LOOK_EVERY = 256  # elements between two checks of the time
-STEPS = {"train": "train.steps_per_epoch", "validation": "validation_steps"}
-SAMPLES = {"train": "samples", "validation": "validation_samples"}
+STEPS = {"train": "train.steps_per_epoch", "validation": "validation_steps", "test": "test_samples"}
+SAMPLES = {"train": "samples", "validation": "validation_samples", "test": "test_samples"}
 
 
 def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: float = MOST_SECONDS) -> int:
@@ -42,7 +42,8 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
 
 
 def endless(role: str) -> UserError:
-    return UserError(f"{role} has no end", f"{settable(role)}, the number of batches to take")
+    what = "" if role == "test" else ", the number of batches to take"
+    return UserError(f"{role} has no end", f"{settable(role)}{what}")
 
 
 def settable(role: str) -> str:
@@ -58,7 +59,8 @@ def count(
     for number, _ in enumerate(elements, start=1):
         if number % look_every == 0 and time.monotonic() > deadline:
             what = f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s"
-            raise UserError(what, f"return {SAMPLES[role]} next to it, or {settable(role)}")
+            hint = f"return {SAMPLES[role]} next to it"
+            raise UserError(what, hint if role == "test" else f"{hint}, or {settable(role)}")
     report.phase("building", "data")
     return number
 

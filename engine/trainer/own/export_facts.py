@@ -33,21 +33,23 @@ def of(own: Own) -> dict[str, Any]:
         whole = True
     except Exception:  # noqa: BLE001 - the user's code: a class of its own may have no get_config
         whole = False
-    data = ("model", "train", "validation", "fit")
+    data = ("model", "train", "validation", "test", "fit")
     given = {name: value for name, value in {**vars(returned), **vars(returned.fit)}.items() if name not in data}
     is_split = returned.validation is None and pipeline.held_out is not None
-    streams = {"train": pipeline.train, "validation": pipeline.held_out}
+    streams = {"train": pipeline.train, "validation": pipeline.held_out, "test": pipeline.test}
     arrays = {
         name: stream for name, stream in streams.items() if isinstance(stream, Samples) and stream.kind == "arrays"
     }
     return {
         "train": pipeline.train.kind,
         "validation": pipeline.held_out.kind if pipeline.held_out is not None else "",
+        "test": pipeline.test.kind if pipeline.test is not None else "",
         "iterated": {name: text for name in streams if (text := _opened(own, name, streams[name]))},
         "batches": pipeline.train.batches,
         "samples": pipeline.train.samples,
         "validation_samples": pipeline.validation_samples,
-        "plain": all(_is_plain(getattr(returned, name)) for name in arrays if name == "train" or not is_split),
+        "test_samples": pipeline.test.samples if pipeline.test is not None else None,
+        "plain": all(_is_plain(getattr(returned, name)) for name in arrays if name != "validation" or not is_split),
         "small": all(is_small(each.part.elements.element_spec, each.batch_size) for each in arrays.values()),
         "is_split": is_split,
         "given": [key for key, value in given.items() if value and (key, value) != ("validation_freq", 1)],
@@ -62,6 +64,7 @@ def of(own: Own) -> dict[str, Any]:
         "cached": not pipeline.follows,
         "counted": is_counted(returned.train),
         "counted_validation": is_counted(returned.validation),
+        "counted_test": is_counted(returned.test),
     }
 
 

@@ -279,13 +279,13 @@ _NOT_DATA = (str, bytes, dict, list, tuple, set, frozenset, tf.data.Dataset, ker
 
 
 def passes_of(data: Any, role: str = "train") -> Passes | None:
-    """Return the passes over `data` for `role`, `train` or `validation`, by the names of its classes, as Keras does it.
+    """Return the passes over `data` for `role`, such as `train`, by the names of its classes, as Keras does it.
     None if it is not read by iterating over it: arrays, dicts, data sets, models.
     """
     if isinstance(data, _NOT_DATA) or hasattr(data, "shape") or hasattr(data, "__array__"):
         return None
     if is_torch(data):
-        return TorchPasses(data, same_each_time=role == "validation")
+        return TorchPasses(data, same_each_time=role != "train")
     if _is_of(data, ("MapDataset", "IterDataset", "DataLoader"), "grain"):
         return Anew(lambda: iter(data), f"a Grain {type(data).__name__}", _length(data), stateful=True)
     if hasattr(data, "__next__"):
@@ -430,9 +430,10 @@ class Iterated(Positions):
         """Raises UserError."""
         setting = dataset_facts.STEPS[role]
         if passes.once and steps is None:
+            of_length = "" if role == "test" else f", or {dataset_facts.settable(role)}"
             raise UserError(
                 f"{role} is {passes.name}, which has only one pass of unknown length",
-                f"return the function that makes it, so that each pass begins again, or {dataset_facts.settable(role)}",
+                f"return the function that makes it, so that each pass begins again{of_length}",
             )
         if passes.once and role == "validation":
             passes = Repeated(passes, steps or 0, setting)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ...units import counted
 from ..data.batches import NO_ARGUMENTS, FitArguments
+from .dataset_facts import SAMPLES
 from .iterated import named, passes_of
 from .streams import of_numpy
 from .user_code import UserError, contains_none
@@ -116,6 +117,7 @@ class Returned:
     train: Any
     validation: Any = None
     map: Callable[..., Any] | None = None
+    test: Any = None
     validation_map: Callable[..., Any] | None = None
     augment: Callable[..., Any] | None = None
     loss: Any = None
@@ -124,6 +126,7 @@ class Returned:
     callbacks: Sequence[keras.callbacks.Callback] = ()
     samples: int | None = None
     validation_samples: int | None = None
+    test_samples: int | None = None
     mapped: bool = False
     fit: FitArguments = NO_ARGUMENTS
 
@@ -157,7 +160,7 @@ def checked(returned: Any, function: str) -> Returned:
         raise UserError(f"model is {_kind(model)} of Keras 2 (tf_keras); gputui trains Keras 3", KERAS_3)
     if not isinstance(model, keras.Model):
         raise UserError(f"model is {_kind(model)}, not a keras.Model", RETURN)
-    for key in ("train", "validation"):
+    for key in ("train", "validation", "test"):
         given[key] = of_numpy(given.get(key))
         _check_data(given[key], key)
     # Two arrays are probably x and y of the training data. x alone is allowed, as in fit(x).
@@ -189,8 +192,7 @@ def checked(returned: Any, function: str) -> Returned:
         | {
             "validation_map": given.get("validation_map", given.get("map")),
             "callbacks": callbacks,
-            "samples": _whole(given.get("samples"), "samples", least=1),
-            "validation_samples": _whole(given.get("validation_samples"), "validation_samples", least=1),
+            **{key: _whole(given.get(key), key, least=1) for key in SAMPLES.values()},
             "mapped": "map" in given,
             "fit": arguments,
         }

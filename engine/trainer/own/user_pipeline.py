@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ...options import Options
 from ...options.own_code import Data
+from ...options.training import TESTED
 from ...plan import batches_per_pass
 from ..checkpoint.object_graph import is_filled
 from ..data.batches import ENDLESS, INDEPENDENT, Share, Stream
@@ -66,7 +67,7 @@ def opened(
             elements, number = elements.repeat(), ENDLESS
         load, vary = (returned.map, returned.augment) if role == "train" else (returned.validation_map, None)
         part, of_role, samples = Part(elements, number), stamp.hexdigest() + role, loaded(elements, load, given)
-        source = Source(part, part, (), 0, load=load, vary=vary, stamp=of_role)
+        source = Source(part, part, (), 0, load=load, vary=vary, stamp=of_role, test=part)
         nature = INDEPENDENT  # arrays that no function of the user changes follow nothing
         if kind != "arrays" or load is not None or vary is not None:
             nature = nature_of(samples if vary is None else mapped(samples, vary, given))
@@ -92,6 +93,8 @@ def opened(
         given, steps = options, options.train.steps_per_epoch
         if role != "train":
             given, steps = replace(options, input=not_trained), returned.fit.validation_steps
+        if role == "test":  # which is read once
+            given, steps = given.with_values({"input.cache": "off"}), None
         if is_dataset and not all(hasattr(leaf, "shape") for leaf in tf.nest.flatten(data.element_spec)):
             raise contains_none(f"the Dataset of {role}")
         if _are_arrays(data):
@@ -129,11 +132,13 @@ def opened(
             batches = batches_per_pass(samples, size, drop_remainder=first.shape[:1].is_fully_defined())
         return Batched(data, samples, batches, size, replicas, epoch_is_pass=steps is None)
 
+    tests = options.train.tests(own=True) and options.run.measure_seconds is None
     data, kept_back, model = returned.train, returned.validation, returned.model
+    tested = returned.test if tests else None
     if returned.mapped:
-        data, kept_back = (
+        data, kept_back, tested = (
             part if (passes := passes_of(part)) is None else data_set_of(passes, batched=False)
-            for part in (data, kept_back)
+            for part in (data, kept_back, tested)
         )
     if _are_arrays(data) and kept_back is None and options.train.validation_split > 0:
         if can_evaluate(model, returned.loss):
@@ -174,6 +179,11 @@ def opened(
             held_out = replace(held_out, ends=ends)
         if held_out.batches == 0:
             raise UserError("validation has no batches", "check where it reads from, and its batch size")
+    if options.train.evaluate_at_end is True and returned.test is None:
+        raise UserError(f"{TESTED} is true, and there is no test data", f"return test, or set {TESTED}=auto")
+    test = None if tested is None else stream("test", tested, None)
+    if test is not None and not test.batches:
+        raise UserError("test has no batches", "check where it reads from, and its batch size")
     if replicas == 1 and isinstance(train, Batched) and train.begins_anew and reshuffles(data):
         _follow_shuffle(train, held_out, share_a_shuffle(data, kept_back), options, returned)
     if returned.fit.initial_epoch >= options.train.epochs:
@@ -187,7 +197,7 @@ def opened(
         check_classes(batches.element_spec)
         return weigh(batches, returned.fit.class_weight)
 
-    return Pipeline(options, replicas, train, held_out, share, returned.fit, weighed)
+    return Pipeline(options, replicas, train, held_out, share, returned.fit, weighed, test=test)
 
 
 def _follow_shuffle(
