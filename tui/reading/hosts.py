@@ -201,7 +201,8 @@ def _rows(host: Host, content: Mapping[str, Any]) -> dict[str, HostRow]:
         name, state = f"  {run['name']} {run['title']}", f"{run['state']}{done}{left}"
         rows[f"{host.name} {run['id']}"] = HostRow(host, name, state, run=run["name"])
     for job in queue:
-        state = "; ".join(filter(None, (f"waits {job['when']}".rstrip(), f"needs {job['needs']}", job["why"])))
+        when = job["when"].removeprefix("unknown")
+        state = "; ".join(filter(None, (f"waits {when}".rstrip(), job["why"] or f"needs {job['needs']}")))
         rows[f"{host.name} {job['run']}"] = HostRow(host, f"  {job['name']}", state, run=job["name"])
     return rows
 
