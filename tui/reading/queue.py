@@ -162,7 +162,7 @@ def why_of(entry: Entry, reasons: Mapping[str, str]) -> str:
         in_slurm = f"waits in Slurm as job {entry.slurm_job}" if entry.slurm_job else ""
         why = reasons.get(entry.run)
         why = None if why and why.startswith("held") else why  # from before it was released
-        return why or in_slurm or "the runner has not looked at it yet"
+        return why or in_slurm or "its turn is not decided yet"
     return "gives way, and returns to the queue" if entry.yields else ""
 
 
