@@ -25,7 +25,7 @@ from ..interpreter.interpreter import Unusable
 from ..job.machine_gpus import Machine
 from ..options import OPTIONS, PRIVATE, Options
 from ..options.catalogue import About, nearest
-from ..options.own_code import remedy
+from ..options.own_code import OF_COMMAND, remedy
 from ..options.training import TESTED
 from ..options.workload import TESTED_SOURCES
 from ..presets import paths
@@ -73,13 +73,6 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
         if why and options.value(info.key) != info.default:
             message = f"did nothing in the last run of this code: {why}"
             yield warning((info.key,), message, remedy(info.key, why) or "remove it")
-
-
-# What applies to a command; a notice does as well.
-OF_COMMAND = (
-    "workload.command", "workload.folder", "device.visible", "run.tries", "run.max_minutes", "run.stop_signal",
-    "run.sample_seconds", "run.pcie",
-)  # fmt: skip
 
 
 def command(options: Options, _machine: Machine) -> Iterator[Finding]:

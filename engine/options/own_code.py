@@ -14,6 +14,11 @@ Own = Literal[
 ]  # fmt: skip
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
+# What applies to a command (workload.command); a notice does as well.
+OF_COMMAND = (
+    "workload.command", "workload.folder", "device.visible", "run.tries", "run.max_minutes", "run.stop_signal",
+    "run.sample_seconds", "run.pcie",
+)  # fmt: skip
 UNREAD = "your code reads its data itself"
 BATCHED = "your code has batched the data"
 SCRIPT = "the script runs its own fit"

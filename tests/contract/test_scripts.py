@@ -190,7 +190,7 @@ def left_out(code: str) -> set[str]:
 
 def test_every_option_is_changed() -> None:
     changed = set[str]().union(*(keys(change) | keys(base) for base, change in changes()))
-    of_own_code = {f"workload.{name}" for name in ("entry", "args", "argv", "fit", "left_to_fit", "folder")}
+    of_own_code = {f"workload.{name}" for name in ("entry", "args", "argv", "fit", "left_to_fit", "command", "folder")}
     assert {info.key for info in OPTIONS} - changed == of_own_code
 
 

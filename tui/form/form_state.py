@@ -15,8 +15,8 @@ from typing import Any, Literal
 from ...engine import presets
 from ...engine.files import located_yaml, places
 from ...engine.frozen import dataclass
-from ...engine.options import BY_KEY, GROUPS, OptionInfo, Options
-from ...engine.options.own_code import OWN_CODE_LABELS
+from ...engine.options import BY_KEY, GROUPS, OptionInfo, Options, is_private
+from ...engine.options.own_code import OF_COMMAND, OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, paths, resolving
 from ...engine.presets.paths import RUN, STAMP
 
@@ -180,7 +180,9 @@ class FormState:
         return "+" if self.is_unsaved(key) else "" if self.is_default(key) else "*"
 
     def own(self, key: str) -> str:
-        """Say on which condition the option applies to the user's own code; empty without own code."""
+        """Say on which condition the option applies to the user's own code or command; empty without these."""
+        if self.preset.options.workload.command:
+            return "" if key in OF_COMMAND or is_private(key) else "never: a command does not obey it"
         return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]
 
     def no_effect(self, key: str) -> str:

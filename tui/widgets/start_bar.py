@@ -117,10 +117,13 @@ def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch
     batch = f"global batch {size * count:,}" + (f" = {size:,} x {count} replicas" if count > 1 else "")
     if own_batch is not None:
         batch = f"global batch {own_batch:,} (of your code)"
+    if is_command := bool(options.workload.command):
+        batch = "the command"
     names = [(gpu.name or "GPU").removeprefix("NVIDIA " if brief else "") for gpu in gpus]
     if names:
         kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-        used = "" if options.strategy.kind == "mirrored" or len(names) == 1 else " (only one is used)"
+        uses_all = options.strategy.kind == "mirrored" or len(names) == 1 or is_command
+        used = "" if uses_all else " (only one is used)"
         return f"{batch}  on {kinds}{used}"
     if machine.missing and options.device.visible != "none":
         return f"{batch}  on the GPUs that CUDA finds" + ("" if brief else f"; no details: {machine.missing}")

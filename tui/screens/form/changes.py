@@ -234,6 +234,8 @@ class TextScreen(Screen[None]):
             return self.state.preset.to_yaml()
         if self.what == "command":
             return self.state.command() + "\n"
+        if self.state.preset.options.workload.command:
+            return "# A command has no script.\n"
         if self.state.preset.options.workload.entry is not None:
             command = self.state.command().replace("gputui", "gputui export", 1)
             return f"{OF_OWN_CODE}{command} -o plain.py\n"

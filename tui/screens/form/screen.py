@@ -388,7 +388,7 @@ class FormScreen(AppScreen):
         before, held = set(self.state.errors), Moment.of(self.state)
         self.state.set(event.key, event.text)
         self.history.record(held, self.state, event.key, event.edit)
-        entry = event.key == "workload.entry"  # this option decides for every row whether the user's code applies
+        entry = event.key in ("workload.entry", "workload.command")  # which decide what applies of every row
         for key in self.options.rows if entry else before ^ set(self.state.errors) | {event.key}:
             self.options.rows[key].show()
         self._changed()
@@ -452,7 +452,9 @@ class FormScreen(AppScreen):
             self.go_to(keys[0])
 
     def can(self, action: str) -> bool | str:
-        """Return False for the search while a slash is typed into a field, else True."""
+        """A command cannot be measured, and a slash that is typed into a field searches nothing."""
+        if action in ("tune", "sweep", "suit") and self.state.preset.options.workload.command:
+            return "a command is not measured"
         return not (action == "search" and isinstance(self.focused, Input))
 
     def check_consume_key(self, _key: str, character: str | None) -> bool:
