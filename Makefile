@@ -27,7 +27,7 @@ test: $(READY)
 test-slurm: $(READY)
 	$(BIN)/pytest -n 2 -m slurm -rs --durations 5 tests/end_to_end/test_slurm.py
 
-# What needs the libraries of extras (MLflow, W&B, Trackio, Grain, KerasHub, torch, a Jupyter kernel), in an environment
+# What needs the libraries of extras (MLflow, W&B, Trackio, Grain, KerasHub, JAX, torch, a Jupyter kernel), in an environment
 # of its own, which is about 3 GB larger if pip finds no torch without CUDA.
 test-extras: $(EXTRAS)/.ready
 	$(EXTRAS)/bin/pytest -n 2 --dist loadfile -m extras -rs --durations 10 tests/extras

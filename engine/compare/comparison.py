@@ -23,7 +23,7 @@ from ..job.environment_variables import differing
 from ..options import is_private
 from ..plan import batches_per_pass, samples_seen
 from ..runs import Run, code_copy, code_files, launched_with, run_cluster
-from ..runs.events import Started
+from ..runs.events import BACKENDS, Started
 from ..runs.launched_with import read_options
 from ..runs.titles import Title, title_of
 
@@ -132,7 +132,7 @@ class _Code:
 
 SEED = "train.seed"
 NO_DIFFERENCE = (SEED, "run.code")  # options in which repeats may differ
-VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  # keys of the event `started`, with names
+VERSIONS = {**BACKENDS, "keras": "Keras", "python": "Python"}  # keys of the event `started`, with names
 
 
 @dataclass(frozen=True)

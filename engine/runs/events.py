@@ -39,6 +39,7 @@ PhaseName = Literal[
 Step = Literal["input", "device", "precision", "xla", "gpus"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
+BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}  # of Keras, by their packages
 LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; without one it is the first step
 
 
@@ -189,7 +190,7 @@ class Started(Event):
 
     type: ClassVar[str] = "started"
     pid: int
-    versions: Mapping[str, str]  # of gputui, Python, TensorFlow and Keras
+    versions: Mapping[str, str]  # of gputui, Python, Keras and its backend
     devices: list[str]  # TensorFlow's names of the devices that train
     gpus: Sequence[str] = ()  # UUIDs of the GPUs that train, in TensorFlow's order; PCI bus ids without NVML
     gpu_devices: Sequence[TrainingGpu] = ()  # the same GPUs, each with facts from TensorFlow and the driver

@@ -151,7 +151,9 @@ def _other(code: UserCode, arguments: dict[str, Any], stock: Callable[..., Any],
         theirs = [callbacks] if isinstance(callbacks, keras.callbacks.Callback) else list(callbacks or ())
         with contextlib.suppress(ImportError):  # in a Python that lacks what Monitor needs (run.python)
             monitor = importlib.import_module(".monitor.callback", __package__)
-            arguments["callbacks"] = [*theirs, monitor.Monitor(f"{code.file.stem}: fit {number}")]
+            watcher = monitor.Monitor(f"{code.file.stem}: fit {number}")
+            watcher.notifies = False  # the run of the script sends one
+            arguments["callbacks"] = [*theirs, watcher]
     return stock(**arguments)
 
 

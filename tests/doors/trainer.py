@@ -9,7 +9,7 @@ from gputui.engine.trainer.cluster import exchange, rendezvous
 from gputui.engine.trainer.cluster.connection_watch import LOST
 from gputui.engine.trainer.cluster.exchange import Agreement, Exchange, Wishes
 from gputui.engine.trainer.cluster.rendezvous import Hello, Meeting
-from gputui.engine.trainer.common import stopping, versions
+from gputui.engine.trainer.common import model_facts, stopping, versions
 from gputui.engine.trainer.common.stopping import ENGINE_GONE, ENGINE_LOST, ProcessExit, StopRequested, StopSwitch
 from gputui.engine.trainer.common.training_errors import DataError, TrainerError
 from gputui.engine.trainer.data import batching, finishing, pipeline, sources

@@ -16,7 +16,7 @@ import pytest
 
 from tests.doors.engine import VISIBLE as VARIABLE
 from tests.doors.engine import environment_variables
-from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions
+from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, model_facts, versions
 from tests.support.fakegpu import FakeGpu
 from tests.support.training import options
 
@@ -48,7 +48,7 @@ def test_the_classes_of_a_training_are_those_of_its_loss() -> None:
     for loss, units, classes in ((one_of_five, 5, 5), (yes_or_no, 1, 2), (yes_or_no, 5, None)):
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
         model.compile("sgd", loss)
-        assert actual_settings.loss_of(model) == {"loss": loss, "classes": classes}
+        assert model_facts.loss_of(model) == {"loss": loss, "classes": classes}
 
 
 def test_a_variable_with_an_option_follows_the_option_and_what_is_overridden_is_reported() -> None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from ...runs.run_cluster import Cluster, host_of, port_of
 from ..common.stopping import ENGINE_GONE, StopRequested, StopSwitch
 from ..common.training_errors import TrainerError
+from ..common.versions import tensorflow as tf
 
 GROUP = 1_414_213  # far from the keys that TensorFlow gives to its own groups
 _ROWS, _BYTES = 1_000_000, 100_000_000  # first keys of the two kinds of exchange; each size has one of its own
@@ -145,7 +145,6 @@ LINGER_SECONDS = 5.0  # the others learn of the failure at about the same time, 
 _OF_PEERS = re.compile(r"Collective ops is aborted|CoordinationService|/tensorflow\.WorkerService|RecvBuf|heartbeat")
 _SILENT = re.compile(r"stopped sending heartbeats\):((?:\s*/job:\w+/replica:0/task:\d+)+)")
 _TASK = re.compile(r"/task:(\d+)")
-_ANOTHER_CAUSE = (tf.errors.InvalidArgumentError, tf.errors.ResourceExhaustedError)
 # What a client of HTTP/2 sends first (RFC 9113, 3.4): gRPC's server answers with its settings.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 AGAIN = "start all workers again with the same command and --resume-if-any: they go on from the last checkpoint"
@@ -184,7 +183,8 @@ SUSPENSION = SuspensionWatch()  # of this process, which joins one cluster
 
 def is_of_peers(fault: BaseException) -> bool:
     """Return True if the error is a failed exchange between workers, and not a failed computation of this worker."""
-    if not isinstance(fault, tf.errors.OpError) or isinstance(fault, _ANOTHER_CAUSE):
+    another_cause = (tf.errors.InvalidArgumentError, tf.errors.ResourceExhaustedError)
+    if not isinstance(fault, tf.errors.OpError) or isinstance(fault, another_cause):
         return False
     return bool(_OF_PEERS.search(str(fault)))
 

@@ -24,13 +24,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from ...options import OPTIONS, Options, is_private
 from ...runs import Run
 from ...runs.run_cluster import SOURCE, Cluster, host_of, port_of
 from ...runs.run_cluster import VARIABLE as TF_CONFIG
 from ..common.training_errors import TrainerError
+from ..common.versions import tensorflow as tf
 from . import connection_watch
 from .exchange import SUSPENSION, Exchange
 

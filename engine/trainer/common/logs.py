@@ -54,6 +54,7 @@ def _array(value: Any) -> np.ndarray[Any, Any] | None:
     if value is None or isinstance(value, (str, bytes, complex)):
         return None
     try:
-        return np.asarray(value, dtype="float64")
+        host = value.detach().cpu() if hasattr(value, "detach") else value  # a tensor of torch may be on a GPU
+        return np.asarray(host, dtype="float64")
     except Exception:  # noqa: BLE001 - an object of the user's may raise any exception when it is converted
         return None

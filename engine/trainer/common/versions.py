@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ... import __version__
 from ...interpreter import supported_versions
 from .training_errors import TrainerError
+
+TENSORFLOW = "tensorflow"
 
 try:
     # Traces a call without computing it: keras.ops has no function for it.
@@ -47,26 +49,32 @@ try:
     from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays as can_convert_arrays
     from keras.src.trainers.data_adapters.array_slicing import train_validation_split as train_validation_split
 
-    # AutoGraph's rules for what it converts, and the module that writes what it has converted.
-    from tensorflow.python.autograph.core import config
-    from tensorflow.python.autograph.pyct import loader
+    # TensorFlow, imported at its first use: a fit on another backend is watched where it is not installed.
+    from keras.src.utils.module_utils import tensorflow as tensorflow
 
-    # Which operations have a state outside of their inputs.
-    from tensorflow.python.framework import op_def_registry
+    if (BACKEND := keras.config.backend()) == TENSORFLOW:
+        # AutoGraph's rules for what it converts, and the module that writes what it has converted.
+        from tensorflow.python.autograph.core import config
+        from tensorflow.python.autograph.pyct import loader
 
-    # Whether the user's code has asked for deterministic operations.
-    from tensorflow.python.framework.config import is_op_determinism_enabled as is_op_determinism_enabled
+        autograph_config, autograph_loader = config, loader
+
+        # Which operations have a state outside of their inputs.
+        from tensorflow.python.framework import op_def_registry
+
+        # Whether the user's code has asked for deterministic operations.
+        from tensorflow.python.framework.config import is_op_determinism_enabled as is_op_determinism_enabled
 except ImportError as fault:
     newest = "TensorFlow {}.{} and Keras {}.{}".format(
         *supported_versions.NEWEST_TENSORFLOW, *supported_versions.NEWEST_KERAS
     )
+    present = getattr(sys.modules.get(TENSORFLOW), "__version__", "of unknown version")
     raise TrainerError(
         "versions",
-        f"gputui cannot train with TensorFlow {tf.__version__} and Keras {keras.__version__}: {fault}",
+        f"gputui cannot train with TensorFlow {present} and Keras {keras.__version__}: {fault}",
         f"install {newest}, the newest that gputui has been tested with",
     ) from fault
 
-autograph_config, autograph_loader = config, loader
 # A constant of keras.src.random.seed_generator since Keras 3.13; up to 3.12 the same word stands in its functions
 # (importing it from Keras 3.12 fails).
 GLOBAL_SEED_GENERATOR = "global_seed_generator"
@@ -98,7 +106,7 @@ def of_packages() -> dict[str, str]:
     return {
         "gputui": __version__,
         "python": platform.python_version(),
-        "tensorflow": tf.__version__,
+        BACKEND: sys.modules[BACKEND].__version__,
         "keras": keras.__version__,
     }
 
@@ -123,7 +131,7 @@ def set_first_values(find: Callable[[str, str, list[int]], Any] | None) -> None:
     def initialize(variable: keras.Variable, value: Any) -> None:
         shape = variable._shape if callable(value) else value.shape
         chosen = find(variable.path, variable._dtype, [*map(int, shape)]) if find is not None else None
-        _INITIALIZE(variable, value if chosen is None else lambda: tf.constant(chosen, variable._dtype))
+        _INITIALIZE(variable, value if chosen is None else lambda: tensorflow.constant(chosen, variable._dtype))
 
     keras.Variable._initialize = initialize if find is not None else _INITIALIZE
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import tensorflow as tf
-
 from ...runs import events
+from ..common.versions import tensorflow as tf
 
 LOOK_SECONDS = 0.5
 COST_SHARE = 1 / 200  # share of the time that reading may take

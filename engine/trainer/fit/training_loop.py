@@ -24,13 +24,14 @@ from ..checkpoint.checkpoints import NotWritten
 from ..checkpoint.training_state import Attributes, restore_kept
 from ..cluster.exchange import Agreement, Wishes
 from ..common.logs import as_keras, floats
+from ..common.model_facts import present_rate
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
 from ..common.versions import is_op_determinism_enabled
 from ..data.finishing import none_of
 from ..data.stage_times import StageMeter, StageWatch
 from ..measure import step_parts
-from ..measure.health import Health, present_rate
+from ..measure.health import Health
 from ..measure.profile import Profiler
 from ..measure.progress_reports import EpochBegins, FirstEvaluation, LossWindow, Pulses
 from ..measure.run_report import Moment, Plan

@@ -12,23 +12,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ..common.training_errors import TrainerError
+from ..common.versions import tensorflow as tf
 from .run_report import RunReport
 
 COST_SHARE = 1 / 200  # share of the time that checks may take with "auto"
 FEW_WEIGHTS = 32  # so few weights are checked one by one within a millisecond; tracing a graph takes 50 ms
-
-
-def present_rate(optimizer: Any) -> float | None:
-    """Return the learning rate of the next step. None if this is no optimizer of Keras with a single one."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        return None
-    rate = optimizer.learning_rate
-    value = float(rate.numpy() if hasattr(rate, "numpy") else rate)
-    return value if math.isfinite(value) else None
 
 
 class Health:

@@ -8,9 +8,11 @@ import time
 from collections.abc import Sequence
 
 import keras
-import tensorflow as tf
 
 from ... import units
+from ..common.model_facts import as_numpy
+from ..common.versions import BACKEND, TENSORFLOW
+from ..common.versions import tensorflow as tf
 from .run_report import Moment, RunReport
 
 PULSE_SECONDS = 0.25
@@ -153,7 +155,8 @@ def _sums(model: keras.Model) -> tuple[float, float] | None:
     if not isinstance(tracker, keras.metrics.Mean):
         return None
     values = (variable.value for variable in (tracker.total, tracker.count))
-    loss, weight = (float(sum(part.numpy() for part in getattr(value, "values", [value]))) for value in values)
+    parts = (getattr(value, "values", [value]) if BACKEND == TENSORFLOW else [value] for value in values)
+    loss, weight = (float(sum(map(as_numpy, each))) for each in parts)
     return loss, weight
 
 

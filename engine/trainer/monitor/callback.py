@@ -9,24 +9,25 @@ import contextlib
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 import yaml
 
 from ... import plan, runs
 from ...files.writing import write_atomically
 from ...finding import Finding
 from ...job import environment_variables, machine_gpus, this_machine
+from ...notify import sending
 from ...options import OPTIONS
 from ...options.own_code import SCRIPT
 from ...runs import Run, events
@@ -40,13 +41,13 @@ from ...telemetry import resource_limits
 from ...telemetry.sampler import Sampler
 from ..common import versions
 from ..common.logs import floats
-from ..common.versions import current_iterator, ended_step
+from ..common.model_facts import loss_of, present_rate
+from ..common.versions import BACKEND, TENSORFLOW, current_iterator, ended_step
+from ..common.versions import tensorflow as tf
 from ..data.stage_times import StageMeter, StageWatch
-from ..measure.health import present_rate
 from ..measure.progress_reports import FirstEvaluation, LossWindow, Pulses, SampleCount
 from ..measure.run_report import Moment, Plan, RunReport
 from ..setup import environment
-from ..setup.actual_settings import loss_of
 from ..setup.devices import Devices, chips_too_old, identify, unseen
 
 HEARTBEAT_SECONDS = 1.0
@@ -184,12 +185,14 @@ class Fit:
         return getattr(self._batches, "data_adapter", None)
 
     def epoch_begins(self) -> None:
-        self.iterator = current_iterator(self._batches)
+        self.iterator = current_iterator(self._batches) if BACKEND == TENSORFLOW else None
 
     def add_wait(self, measured: float, step: int) -> None:
         """Count the wait of the steps up to `step`, of which `measured` seconds were measured: their time without the
         gaps between the end of a request for a batch and the next one, which TensorFlow notes.
         """
+        if self.iterator is None:
+            return
         last, seconds = self.waited_until[0], measured - self.waited_until[1]
         try:
             gaps = [gap / 1e6 for gap in tf.data.experimental.get_model_proto(self.iterator).gap_times][last - step :]
@@ -215,6 +218,8 @@ LOOK = "gputui doctor --deep looks for the reason"
 
 def devices_of(model: keras.Model) -> tuple[Devices, Finding | None]:
     """Return the devices that the fit trains on, and the fault because of which no GPU trains though one could."""
+    if BACKEND != TENSORFLOW:
+        return _of_variables(model), None
     here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
     opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
     if not opened:
@@ -229,6 +234,28 @@ def devices_of(model: keras.Model) -> tuple[Devices, Finding | None]:
     names = tuple(name for name in opened if name.rpartition("device:")[2] in used) or opened[:1]
     gpus, uncertain = identify(names, here, {})
     return Devices("GPU", names, gpus=gpus, uncertain=uncertain, shown=len(here.shown), seen=seen), None
+
+
+def _of_variables(model: keras.Model) -> Devices:
+    """The devices of another backend than TensorFlow, by the texts of those that hold the variables: `cuda:0`."""
+    texts = {str(device).lower() for variable in model.variables for device in _devices(variable.value)}
+    numbers = {
+        number for text in texts if "cuda" in text or "gpu" in text for number in re.findall(r"\d+", text) or "0"
+    }
+    names = tuple(f"GPU:{number}" for number in sorted(numbers, key=int))
+    if not names:
+        return Devices("CPU", ("CPU:0",))
+    gpus, uncertain = identify(names, this_machine.read(), {})
+    return Devices("GPU", names, gpus=gpus, uncertain=uncertain)
+
+
+def _devices(value: Any) -> Iterable[Any]:
+    of_array = getattr(value, "devices", None)  # of JAX, whose arrays may be parted
+    return of_array() if callable(of_array) else [getattr(value, "device", "")]
+
+
+def replicas_of(model: keras.Model) -> int:
+    return int(getattr(getattr(model, "distribute_strategy", None), "num_replicas_in_sync", 1))
 
 
 def _obstacle(here: machine_gpus.Machine, seen: int) -> Finding | None:
@@ -291,6 +318,7 @@ class Monitor(keras.callbacks.Callback):
     """
 
     async_safe = True
+    notifies = True  # a notice is sent at the end, as the settings say
 
     def __init__(self, name: str = "fit", batch_size: int | None = None, sample_seconds: float = 1.0) -> None:
         super().__init__()
@@ -314,11 +342,10 @@ class Monitor(keras.callbacks.Callback):
             "train": {"epochs": int(params.get("epochs") or 1)},
         }
         if batch_size:
-            replicas = int(model.distribute_strategy.num_replicas_in_sync)
-            preset["input"] = {"batch_size": max(1, batch_size // replicas)}
+            preset["input"] = {"batch_size": max(1, batch_size // replicas_of(model))}
         text = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, allow_unicode=True)
         self.run = runs.create(self.name, text)
-        self._watched = WatchedFit(self.run, model, params, batch_size, self.sample_seconds, fit)
+        self._watched = WatchedFit(self.run, model, params, batch_size, self.sample_seconds, fit, self.notifies)
 
     def _give_up(self, fault: Exception) -> None:
         """End the watching with the reason `fault`. A run that has not begun is deleted. The fit continues."""
@@ -361,13 +388,15 @@ class WatchedFit:
         batch_size: int | None,
         sample_seconds: float,
         fit: Fit,
+        notifies: bool,
     ) -> None:
+        self._notifies = notifies
         self.model, self.epochs = model, int(params.get("epochs") or 1)
         self.steps_per_epoch: int | None = params.get("steps")  # it may be known only after the first epoch
         self.epoch = self.step = 0
         self.ended = -1  # the last step of the epoch that has ended
         devices, obstacle = devices_of(model)
-        self._on_gpu = devices.kind == "GPU"
+        self._on_gpu = devices.kind == "GPU" or BACKEND == "jax"  # which works asynchronously on a CPU, too
         self.report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
         self.report.speed.plan = Plan(self.epochs, self.steps, batch_size or 0)
         self.report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
@@ -381,7 +410,8 @@ class WatchedFit:
             lambda: (fit.waited, None),
             lambda: self._trained,
         )
-        self._pulses = Pulses(self.report, devices.names, slows_down=False)
+        names = devices.names if BACKEND == TENSORFLOW else ()  # only TensorFlow is asked for its memory
+        self._pulses = Pulses(self.report, names, slows_down=False)
         self._first_evaluation = FirstEvaluation(self.report)
         self._loss = LossWindow(model)
         self._executions, self._began = 0, 0.0  # when the last one began
@@ -399,11 +429,12 @@ class WatchedFit:
                 "jit_compile": bool(model.jit_compile),
                 "optimizer": None if own is None else type(own).__name__,
                 **loss_of(model),
-                "tf32": tf.config.experimental.tensor_float_32_execution_enabled()
+                "tf32": BACKEND == TENSORFLOW
+                and tf.config.experimental.tensor_float_32_execution_enabled()
                 and not environment_variables.tf32_overridden(),
                 "environment": environment_variables.recorded(os.environ),
             },
-            replicas=int(model.distribute_strategy.num_replicas_in_sync),
+            replicas=replicas_of(model),
             global_batch_size=batch_size or None,
             steps_per_epoch=self.steps_per_epoch,
             epochs=self.epochs,
@@ -459,8 +490,9 @@ class WatchedFit:
             self.report.speed.begin_measuring(self._clock.spent(self._began), self.step)
         self._executions += 1
         if batch and self._logs and self._pulses.due(self._began):  # before the first step no metric has counted yet
+            metrics = self._read()
             self._trained = self._samples.take(self.step)
-            self._pulse(self._read(), self._loss.take())
+            self._pulse(metrics, self._loss.take())
         if self._stopping:
             self.model.stop_training = True
 
@@ -475,7 +507,9 @@ class WatchedFit:
         self._pulses.first_step_done(time.perf_counter() - self._began)
 
     def _read(self) -> dict[str, float]:
-        # The host waits for them. If the training step returns other figures, those.
+        # The host waits for them. If the training step returns other figures, those. JAX keeps metrics, weights and
+        # learning rate outside of the model until this method, which callbacks may call, puts them into it.
+        getattr(self.model, "jax_state_sync", lambda: None)()
         metrics, logs = floats(self.model.get_metrics_result()), floats(self._logs)
         return metrics if not logs or logs.keys() == metrics.keys() else logs
 
@@ -544,4 +578,10 @@ class WatchedFit:
             self._stages.finish()
             self.report.finish(outcome, returncode, error)
             self._life.end()
-            self.report.writer.close()
+            # The fit does not wait for the notice, but the script's end does.
+            threading.Thread(target=self._notify, name="notice").start()
+
+    def _notify(self) -> None:
+        if self._notifies:
+            sending.after_run(self.report.run, self.report.writer.emit)
+        self.report.writer.close()

@@ -20,6 +20,7 @@ from ...files import places
 from ...job.environment_variables import tf32_overridden
 from ...options import Options
 from ...runs.events import ActualSettings
+from ..common.model_facts import loss_of
 from ..common.versions import autograph_config, autograph_loader
 from ..data.finishing import batches_ahead
 from ..data.pipeline import Pipeline
@@ -61,23 +62,6 @@ def read(options: Options, model: keras.Model, pipeline: Pipeline, devices: Devi
         "memory_growth": _growth(),
         "parameters": sum(math.prod(variable.shape) for variable in model.weights),
     }
-
-
-def loss_of(model: keras.Model) -> ActualSettings:
-    """Return Keras' loss, None if the model computes another one, and the classes if it is a crossentropy of them."""
-    loss = getattr(model, "loss", None)
-    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-    computed = getattr(loss, "fn", loss)
-    name = getattr(computed, "__name__", "")
-    own = any(getattr(type(model), step) is not getattr(keras.Model, step) for step in ("train_step", "compute_loss"))
-    if own or computed is None or getattr(keras.losses, name, None) is not computed:
-        return {"loss": None, "classes": None}
-    outputs = getattr(model, "outputs", None) or []
-    units = outputs[0].shape[-1] if len(outputs) == 1 else None
-    among = {"sparse_categorical_crossentropy": units, "categorical_crossentropy": units}
-    classes = 2 if name == "binary_crossentropy" and units == 1 else among.get(name)
-    regularized = any(getattr(variable, "regularizer", None) for variable in model.trainable_variables)
-    return {"loss": name + " + regularization" * regularized, "classes": classes}
 
 
 def differences(options: Options, actual: ActualSettings, devices: Devices) -> list[Difference]:

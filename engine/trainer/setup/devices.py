@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 import keras
-import tensorflow as tf
 
 from ...gpu import Gpu, TrainingGpu
 from ...interpreter import installed
@@ -31,6 +30,7 @@ from ..cluster import rendezvous
 from ..cluster.rendezvous import Joined
 from ..common.training_errors import TrainerError
 from ..common.versions import memory_limits
+from ..common.versions import tensorflow as tf
 from . import environment
 from .environment import NoAnswer, ask
 

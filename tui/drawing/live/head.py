@@ -11,7 +11,7 @@ from ....engine.figures import LOSS, at, metric, of_run, summed_up
 from ....engine.files.values import EMPTY
 from ....engine.finding import Finding
 from ....engine.learning import has_learnt_badly
-from ....engine.runs.events import LATER_COMPILING, Diagnosis, Started, waits_for_others
+from ....engine.runs.events import BACKENDS, LATER_COMPILING, Diagnosis, Started, waits_for_others
 from ....engine.trials import proof_sentences
 from ....engine.units import NONE, abbreviated, amount, clock, counted, named, percent, seconds
 from ...base.errors import clean
@@ -201,7 +201,8 @@ def _facts(now: Snapshot) -> list[str]:
     started = now.started
     parts: list[str] = []
     if started:
-        parts.append(f"TensorFlow {clean(started.versions.get('tensorflow', NONE))}")
+        backend = next((name for name in BACKENDS if name in started.versions), "tensorflow")
+        parts.append(f"{BACKENDS[backend]} {clean(started.versions.get(backend, NONE))}")
         parts.append(_devices(started))
         parts += _together(started)
         parts.append(f"batch {_count(started.global_batch_size)}")
