@@ -27,8 +27,8 @@ test: $(READY)
 test-slurm: $(READY)
 	$(BIN)/pytest -n 2 -m slurm -rs --durations 5 tests/end_to_end/test_slurm.py
 
-# What needs the libraries of extras (MLflow, W&B, Trackio, Grain, KerasHub, JAX, torch, a Jupyter kernel), in an environment
-# of its own, which is about 3 GB larger if pip finds no torch without CUDA.
+# What needs the libraries of extras (MLflow, W&B, Trackio, Grain, KerasHub, JAX, mcp, torch, a Jupyter kernel), in an
+# environment of its own, which is about 3 GB larger if pip finds no torch without CUDA.
 test-extras: $(EXTRAS)/.ready
 	$(EXTRAS)/bin/pytest -n 2 --dist loadfile -m extras -rs --durations 10 tests/extras
 
@@ -99,7 +99,7 @@ lock: $(READY)
 		--extra cuda --group dev pyproject.toml --output-file requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-platform linux --python-version 3.11 --generate-hashes \
 		--no-annotate --no-header --extra cuda --extra mlflow --extra wandb --extra trackio --extra serve --extra grain \
-		--extra hub --group dev --group extras --constraint requirements.lock \
+		--extra hub --extra mcp --group dev --group extras --constraint requirements.lock \
 		$$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' requirements.lock) \
 		pyproject.toml --output-file requirements-extras.lock
 

@@ -83,6 +83,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "gpus": ("gpus", "Show which GPUs are free, and who uses the others."),
         "lease": ("gpus", "Run any program on N free GPUs."),
         "serve": ("serve", "Show the screens in a browser."),
+        "mcp": ("mcp", "Give a language model tools for runs and proofs, over stdio."),
         "completion": ("completion", "Print a script for tab completion in SHELL."),
     },
 }

@@ -36,7 +36,7 @@ def _module(name: str) -> Callable[[], bool]:
 
 
 _MAY_MOUNT = "run the tests as root, in a container with the capability SYS_ADMIN"
-OF_EXTRAS = ("grain", "keras_hub", "mlflow", "nbclient", "textual_serve", "torch", "trackio", "wandb")
+OF_EXTRAS = ("grain", "keras_hub", "mcp", "mlflow", "nbclient", "textual_serve", "torch", "trackio", "wandb")
 NEEDS = {
     "git": Need(_command("git"), "install the package git"),
     "tmux": Need(_command("tmux"), "install the package tmux"),
