@@ -325,6 +325,8 @@ class GputuiApp(BaseApp):
             if entry.verb or not (entry.opened_with or entry.title in listed):
                 key = f"  ({self.key(entry.verb)})" if entry.verb else ""
                 yield SystemCommand(f"{entry.title}{key}", entry.shows, partial(self.action_show, entry.name))
+        if "hosts" in self.opens[:1]:
+            yield SystemCommand("Hosts", catalogue.entry("hosts").shows, partial(self._open, *self.opens))
         if self.settings.problems:
             yield SystemCommand("Faults in the settings", "what of the settings file is not used", self.action_faults)
         yield SystemCommand("Theme", "choose a theme from a list", self.action_change_theme)
