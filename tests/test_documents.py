@@ -162,11 +162,11 @@ def misfits(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any], plac
 def test_every_figure_of_an_event_has_a_unit() -> None:
     found = list(figures_of(tables().run_schema()["$defs"]))
     assert len(found) > 20
-    # A loss, its scale and a learning rate have no unit, a gain is a factor, evidence and the best epoch name their own
-    # figure.
+    # A loss, its scale, a learning rate and its factor have no unit, a gain is a factor, evidence and the best epoch
+    # name their own figure.
     assert {name for name, unit in found if not unit} == {
         "loss", "window_loss", "loss_scale", "parallelism", "value", "threshold", "expected_gain",
-        "learning_rate",
+        "learning_rate", "factor",
     }  # fmt: skip
 
 

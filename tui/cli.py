@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "watch": ("run", "Show a run in the live view, by default the latest."),
         "logs": ("logs", "Print the log of a run, by default of the latest."),
         "stop": ("run", "Stop runs gracefully."),
+        "tell": ("run", "Ask a run for a checkpoint, an evaluation or its end."),
         "resume": ("train", "Resume a run from its last checkpoint."),
         "queue": ("queue", "Show the queue, change it, or put any command in it."),
         "compare": ("runs", "Show what differs between runs: options and figures."),

@@ -79,7 +79,7 @@ def rules(options: Options, _machine: Machine) -> Iterator[Finding]:
         if rule.action in watch_rules.NEEDS_CHECKPOINT and options.run.checkpoint == "off":
             yield error((watch_rules.KEY, "run.checkpoint"), f"{rule.text}: without checkpoints the run cannot go on",
                         "set run.checkpoint=epoch, or a number of steps")  # fmt: skip
-        if rule.of_training and (lack := lacks_figure(options, training.figure_of(rule.figure))):
+        if rule.figure not in watch_rules.UNITS and (lack := lacks_figure(options, training.figure_of(rule.figure))):
             yield error(watch_rules.KEY, f"{rule.text}: {lack[0]}", f"name one of {', '.join(lack[1])}")
 
 

@@ -88,33 +88,22 @@ def after_run(run: Run, emit: Callable[[events.Event], None]) -> None:
         emit(events.Warn(kind="notice", message=line))
 
 
-SET_UP = "set notify.url or notify.command, in the preset or in the settings"
-
-
-def why_not(run: Run) -> str:
-    """Return why no notice of the run can be sent; empty if one can."""
+def of_rule(run: Run, what: str, emit: Callable[[events.Event], None]) -> None:
+    """Send the notice for which a rule of run.watch asks, also with notify.when=failure; empty: only say why not."""
     try:
         targets = of_options(options_of(run))
+        why = "" if targets.when != "never" and (targets.command or targets.url) else "it has no target"
     except TargetFault as fault:
-        return f"no notice can be sent: {fault}"
-    if targets.when == "never":
-        return "no notice is sent: notify.when is never"
-    return "" if targets.command or targets.url else "no notice is sent: there is no target for it"
-
-
-def of_rule(run: Run, what: str, emit: Callable[[events.Event], None]) -> None:
-    """Send the notice that a rule of run.watch asks for, also with notify.when=failure."""
-
-    def find() -> Targets:
-        targets = of_options(options_of(run))
-        return targets if targets.when == "never" else replace(targets, when="end")
-
-    def make() -> Notice:
-        title = titles.title(run)
-        return Notice("run", RULE, id=run.id, name=run.name, title=title, result=what, folder=str(run.path))
-
-    for line in send_to(find, make):
-        emit(events.Warn(kind="notice", message=line))
+        why = str(fault)
+    if why:
+        hint = "set notify.url or notify.command, in the preset or in the settings"
+        emit(events.Warn(kind="notice", message=f"rules of run.watch send no notice: {why}", hint=hint))
+    elif what:
+        notice = Notice(
+            "run", RULE, id=run.id, name=run.name, title=titles.title(run), result=what, folder=str(run.path)
+        )
+        for line in send_to(lambda: replace(targets, when="end"), lambda: notice):
+            emit(events.Warn(kind="notice", message=line))
 
 
 class _NotSent(Exception):

@@ -10,19 +10,9 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..runs import Run, checkpoint_files, code_files, results
+from ..runs import Run, checkpoint_files, code_files, events, results
 from ..runs.event_reading import RunEvents, read_events
-from ..runs.events import (
-    Allocator,
-    MemoryAnswer,
-    Outcome,
-    Progress,
-    Started,
-    Summary,
-    WatchAnswer,
-    XlaAnswer,
-    fields_of,
-)
+from ..runs.events import Allocator, MemoryAnswer, Outcome, Progress, Started, Summary, XlaAnswer, fields_of
 from ..system import proc
 from ..system.child_process import NOT_RUN, NOT_STARTED
 from ..telemetry.resource_limits import Ceilings, ceilings
@@ -304,7 +294,7 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         error={"kind": end.kind, "message": end.message, "hint": end.hint} if end.kind else None,
         memory_answers=[fields_of(event) for event in written.of(MemoryAnswer)],
         xla_answer=fields_of(answer) if (answer := written.last(XlaAnswer)) else None,
-        watch=[fields_of(event) for event in written.of(WatchAnswer)],
+        watch=[fields_of(event) for event in written.of(events.WatchAnswer)],
         code_changes=code_files.read(run).changes,
         not_restored=results.not_restored(written),
     )

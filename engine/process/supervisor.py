@@ -214,11 +214,13 @@ class Supervisor:
         if not rules or not (cluster is None or cluster.is_chief):
             return None
         if any(rule.action == "notify" for rule in rules):
-            from ..notify import sending  # few runs have such a rule
-
-            if why := sending.why_not(self.run):
-                self.events.emit(Warn(kind="notice", message=why, hint=sending.SET_UP, option=watch_rules.KEY))
+            self._send_notice("")
         return Watch(rules, self.launched.date, partial(shutil.disk_usage, self.run.path))
+
+    def _send_notice(self, what: str) -> None:
+        from ..notify import sending  # few runs have such a rule
+
+        sending.of_rule(self.run, what, self.events.emit)
 
     def _obey(self, answer: WatchAnswer) -> None:
         """Record that a rule has acted, and do what it says, in the thread that judges the rules."""
@@ -226,12 +228,10 @@ class Supervisor:
         hint = f"gputui {how} {self.run.name} continues it" if answer.action == "pause" else ""
         self.events.emit(answer)
         self.events.emit(Warn(kind="watch", message=answer.message, hint=hint, option=watch_rules.KEY))
-        if answer.action in watch_rules.ENDS and not self.stop_requests:
+        if answer.action == "notify":
+            self._send_notice(answer.message)
+        elif answer.action in watch_rules.ENDS and not self.stop_requests:
             self.ended_by_rule, self.stop_requests = answer.action, 1
-        elif answer.action == "notify":
-            from ..notify import sending  # few runs have such a rule
-
-            sending.of_rule(self.run, answer.message, self.events.emit)
 
     def _watch(self) -> None:
         activity = Activity(self.run, self.trainer.pid, self.heartbeat)

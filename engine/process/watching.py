@@ -7,22 +7,21 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..options.watch_rules import ENDS, KEY, OF_GPUS, SUMS, WatchRule
+from ..options.watch_rules import ENDS, KEY, OF_BYTES, OF_GPUS, SUMS, UNITS, WatchRule
 from ..runs import events
 from ..runs.events import WatchAnswer
 from ..runs.run_state import RunState
 from ..telemetry.gpu_totals import GpuTotals
-from ..units import HOUR, amount, seconds, share, size
+from ..units import HOUR, amount, seconds, with_unit
 
 CONSEQUENCES = {
-    "notify": "a notice is sent",
+    "notify": "; a notice is sent",
     "warn": "",
-    "stop": "the run stops",
-    "give_way": "the run stops with a checkpoint and, if it is of the queue, waits there again",
-    "pause": "the run stops with a checkpoint; if it is of the queue, it is held there",
+    "stop": "; the run stops",
+    "give_way": "; the run stops with a checkpoint and, if it is of the queue, waits there again",
+    "pause": "; the run stops with a checkpoint; if it is of the queue, it is held there",
 }
-
-BLIND_SECONDS = 60.0  # of training; figures of GPUs without a value until then will have none
+BLIND_AFTER = 20  # readings of the host while it trains; figures of GPUs without a value until then will have none
 
 
 class Watch:
@@ -33,7 +32,7 @@ class Watch:
     def __init__(self, rules: Sequence[WatchRule], since: float, disk: Callable[[], Any]) -> None:
         self._rules, self._since, self._disk = list(rules), since, disk
         self._values: dict[WatchRule, deque[tuple[float, float]]] = {rule: deque() for rule in rules}
-        self._state, self._totals = RunState(), GpuTotals()
+        self._state, self._totals, self._host_readings = RunState(), GpuTotals(), 0
         self._ends = False  # a rule has ended this launch, and others that would end it wait for the next one
         self._read: set[str] = set()  # figures that have had a value
         self._warned: set[WatchRule] = set()  # that cannot act, as a warning has said
@@ -50,8 +49,6 @@ class Watch:
             case WatchAnswer():
                 self._rules = [rule for rule in self._rules if rule.text != event.rule]
                 self._ends = self._ends or event.action in ENDS
-            case events.Started() if not event.gpus:
-                yield from self._cannot(t, set(OF_GPUS), "the training runs on no GPU")
             case events.GpuReadings() if self._state.started is not None:
                 mine = [gpu for gpu in event.gpus if gpu.uuid in self._state.started.gpus]
                 for gpu in mine:
@@ -66,17 +63,17 @@ class Watch:
                     usage = self._disk()
                     yield from self._judge(t, "disk", usage.free, usage.total)
                 yield from self._judge(t, "cost", 1.0)
-                if (since := self._state.trains_since) is not None and self._state.moment(t) > since + BLIND_SECONDS:
-                    yield from self._cannot(t, set(OF_GPUS) - self._read, "there are no readings of it")
+                self._host_readings += self._state.has_trained
+                if self._host_readings == BLIND_AFTER:
+                    yield from self._cannot(t, set(OF_GPUS) - self._read, "there are no readings of the GPUs for it")
             case events.Progress():
                 loss = event.loss if event.window_loss is None else event.window_loss
-                yield from self._judge(t, "loss", loss, by="progress")
-                for name in [name for name in event.metrics if name != "loss"]:
-                    yield from self._judge(t, name, event.metrics[name], by="progress")
+                for name, value in ({"loss": loss} | dict(event.metrics) | {"loss": loss}).items():
+                    yield from self._judge(t, name, value, by="progress")
             case events.EpochEnd():
                 for name, value in event.metrics.items():
                     yield from self._judge(t, name, value, by="epoch")
-                named = {rule.figure for rule in self._rules if rule.of_training} - event.metrics.keys()
+                named = {rule.figure for rule in self._rules} - {*UNITS, *event.metrics}
                 evaluated = any(name.startswith("val_") for name in event.metrics)
                 lacking = {name for name in named if evaluated or not name.startswith("val_")}
                 why = f"the training has only the figures {', '.join(event.metrics)}"
@@ -93,21 +90,21 @@ class Watch:
         self, t: float, figure: str, value: float | None, whole: int | None = None, by: str = ""
     ) -> Iterator[WatchAnswer]:
         """`whole` is what a share is of, and `by` the kind of the event of a figure of the training."""
+        if value is None or not (self._state.has_trained or figure in SUMS):
+            return
+        self._read.add(figure)
         for rule in [rule for rule in self._rules if rule.figure == figure]:
-            is_of_epochs = bool(rule.epochs) or figure.startswith("val_")
-            if value is None or (by and (by == "epoch") != is_of_epochs):
+            if by and (by == "epoch") != (rule.epochs > 0 or figure.startswith("val_")):
                 continue
-            self._read.add(figure)
             judged = value / whole if rule.is_share and whole else value
             if figure == "cost":
                 kwh = (self._totals.energy_wh or 0.0) / 1000
                 judged = rule.price * (self._state.moment(t) / HOUR if rule.per == "hour" else kwh)
             why = self._holds(rule, t, judged)
-            held_back = self._ends and rule.action in ENDS
-            if why and not held_back and t >= self._since and (self._state.has_trained or figure in SUMS):
+            if why and t >= self._since and not (self._ends and rule.action in ENDS):
                 self._rules.remove(rule)
                 self._ends = self._ends or rule.action in ENDS
-                message = "; ".join(filter(None, (f"{rule.text}: {why}", CONSEQUENCES[rule.action])))
+                message = f"{rule.text}: {figure} {why}{CONSEQUENCES[rule.action]}"
                 yield WatchAnswer(
                     rule=rule.text, action=rule.action, figure=figure, value=judged,
                     step=int(self._state.step) or None, message=message,
@@ -115,48 +112,33 @@ class Watch:
 
     def _holds(self, rule: WatchRule, t: float, value: float) -> str:
         """Keep the value for the rule. Return in words what it has reached; empty if the rule does not hold."""
-        kept, now = self._values[rule], f"{rule.figure} is {_text(rule, value)}"
+        kept, bound, what = self._values[rule], rule.bound, f"is {_text(rule, value)}"
         if rule.test.startswith("no "):
-            return self._no_better(rule, value)
+            sign = -1 if rule.test == "no higher" else 1
+            epochs = [(each, of) for each in self._state.epochs if (of := each.metrics.get(rule.figure)) is not None]
+            (best, best_value), (last, _) = min(epochs, key=lambda each: sign * each[1]), epochs[-1]
+            is_due = last.number - best.number >= rule.epochs
+            return f"{what} in epoch {last.number}, and was {amount(best_value)} in epoch {best.number}" * is_due
+        kept.append((t, value))
         if rule.median_of:
-            before = [each for _, each in kept]
-            kept.append((t, value))
+            *before, _ = (each for _, each in kept)
             if len(before) < rule.median_of:
                 return ""
             kept.popleft()
-            middle = statistics.median(before)
-            return f"{now}, and the median of {len(before)} values {amount(middle)}" * _is_beyond(
-                rule, value, rule.bound * middle
-            )
-        if not (rule.seconds or rule.epochs):
-            return now * _is_beyond(rule, value, rule.bound)
-        if not self._state.has_trained:
-            return ""
-        kept.append((t, value))
-        while (len(kept) > rule.epochs) if rule.epochs else (len(kept) > 1 and kept[1][0] <= t - rule.seconds):
-            kept.popleft()
-        is_whole = len(kept) == rule.epochs if rule.epochs else kept[0][0] <= t - rule.seconds
-        mean = statistics.fmean(each for _, each in kept)
-        over = f"{rule.epochs} epochs" if rule.epochs else seconds(rule.seconds)
-        return f"{rule.figure} was {_text(rule, mean)} over {over}" * (is_whole and _is_beyond(rule, mean, rule.bound))
-
-    def _no_better(self, rule: WatchRule, value: float) -> str:
-        sign = -1 if rule.test == "no higher" else 1
-        values = [(each.number, at) for each in self._state.epochs if (at := each.metrics.get(rule.figure)) is not None]
-        best = min(values, key=lambda each: sign * each[1])  # of equal ones the first
-        last = values[-1][0]
-        if last - best[0] < rule.epochs:
-            return ""
-        return f"{rule.figure} is {amount(value)} in epoch {last}, and was {amount(best[1])} in epoch {best[0]}"
-
-
-def _is_beyond(rule: WatchRule, value: float, bound: float) -> bool:
-    return value < bound if rule.test == "<" else value > bound
+            bound *= statistics.median(before)
+            what += f", and {amount(rule.bound)} x the median of {len(before)} values is {amount(bound)}"
+        elif rule.seconds or rule.epochs:
+            while (len(kept) > rule.epochs) if rule.epochs else (len(kept) > 1 and kept[1][0] <= t - rule.seconds):
+                kept.popleft()
+            if len(kept) < rule.epochs or kept[0][0] > t - rule.seconds:
+                return ""
+            value = statistics.fmean(each for _, each in kept)
+            what = f"was {_text(rule, value)} over {f'{rule.epochs} epochs' if rule.epochs else seconds(rule.seconds)}"
+        else:
+            kept.clear()
+        return what * (value < bound if rule.test == "<" else value > bound)
 
 
 def _text(rule: WatchRule, value: float) -> str:
-    if rule.is_share:
-        return share(value)
-    if rule.figure in ("disk", "host_memory"):
-        return size(value)
-    return f"{amount(value)} Wh" if rule.figure == "energy" else amount(value)
+    unit = "share" if rule.is_share else "bytes" if rule.figure in OF_BYTES else "Wh" if rule.figure == "energy" else ""
+    return with_unit(value, unit)

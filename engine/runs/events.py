@@ -36,11 +36,13 @@ PhaseName = Literal[
     "starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "script",
     "command", "ended",
 ]  # fmt: skip
+ControlName = Literal["checkpoint", "evaluate", "rate", "end-epoch"]
 Step = Literal["input", "device", "precision", "xla", "gpus"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}  # of Keras, by their packages
-LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; without one it is the first step
+# Details of `compiling`; without one it is the first step.
+LATER_COMPILING = ("evaluation", "smaller batch", "another learning rate")
 
 
 def waits_for_others(phase: str, detail: str) -> bool:
@@ -431,6 +433,21 @@ class WatchAnswer(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Control(Event):
+    """The training has done, or refused, what a person has asked of it while it goes on (gputui tell)."""
+
+    type: ClassVar[str] = "control"
+    id: str  # of the request, in controls.jsonl
+    control: ControlName
+    step: int  # after which it has effect, also in a resumed run
+    message: str
+    refused: bool = False
+    factor: float | None = None  # of the learning rate
+    learning_rate: float | None = None  # from then on
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # of the evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerReadings(Event):
     """The newest figures of all workers of a training on several machines, read by the chief from their runs.
 
@@ -518,7 +535,7 @@ class Summary(TrialFigures):
     test_epoch: int | None = None  # of whose end the weights are with which the test data were evaluated
     seconds: float | None = None  # the wall time of the run
     goodput: float | None = None  # the share of the wall time in training steps
-    ended_by: str | None = None  # of a run that is ok: last_step, early_stop, callback or measured
+    ended_by: str | None = None  # of a run that is ok: last_step, early_stop, callback, control or measured
     best: Sequence[BestEpoch] = ()  # the last event `best` of each option
     error: Mapping[str, str] | None = None  # `kind`, `message` and `hint`
     memory_answers: Sequence[Mapping[str, Any]] = ()  # each as its `memory_answer` event

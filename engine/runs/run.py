@@ -195,11 +195,8 @@ class Run:
 
     @property
     def ended_by_rule(self) -> str:
-        """The action of the rule of run.watch that has ended this launch, such as `pause`; empty without one, and if a
-        person has stopped the run, too.
-        """
-        status = self.status
-        return "" if status.get("asked_by_person") else status.get("ended_by_rule", "")
+        """The action of the rule of run.watch that has ended this launch; empty without one, or if a person has too."""
+        return "" if self.status.get("asked_by_person") else self.status.get("ended_by_rule", "")
 
     def process(self, role: str) -> Process | None:
         """Return the process with the role `engine` or `trainer`; None if it has not been started."""

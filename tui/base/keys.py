@@ -43,6 +43,7 @@ GRAMMAR = (
     Verb("hold", "H", "Hold", "hold the waiting run, so that it is not started, or release it"),
     Verb("resume", "R", "Resume", "continue from the run's last checkpoint"),
     Verb("stop", "x", "Stop", "stop the run or the proof; take a waiting run out of the queue"),
+    Verb("tell", "O", "Tell", "checkpoint, evaluate, scale the learning rate, or end after this epoch"),
     Verb("delete", "d,delete", "Delete", "delete; in the form: back to the default"),
     Verb("undo", "u", "Undo", "take the last change back"),
     Verb("undo_list", "U", "Undo list", "list what can be taken back, the newest first, and choose one"),

@@ -25,6 +25,8 @@ if is_called():
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
     from ...engine.presets import saving
+    from ...engine.runs.event_reading import events_of
+    from ...engine.runs.events import Control
 
 
 @click.command()
@@ -43,6 +45,10 @@ def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     """
     output = None if output == STDOUT else output
     exported = preset_files.resolve(preset, settings)
+    if preset.startswith("run:") and exported.file is not None:
+        for event in events_of(exported.file.parent, Control):
+            if event.control in ("rate", "end-epoch") and not event.refused:
+                complain(f"the script does not do what the run was told after step {event.step:,}: {event.message}")
     workload = exported.options.workload
     if workload.command:
         raise Refused(f"{clean(preset)} is a command, of which there is nothing to export")

@@ -24,8 +24,9 @@ if is_called():
     from ...engine.follow import following, to_tensorboard
     from ...engine.follow.following import FollowerState
     from ...engine.presets import SHIPPED
-    from ...engine.runs import RunError, event_reading, titles
+    from ...engine.runs import RunError, controls, event_reading, titles
     from ...engine.runs import history as run_history
+    from ...engine.runs.events import ControlName
     from ...engine.runs.launched_with import options_of
     from ...engine.runs.parsing import line_of
     from ...engine.runs.run import STATE_LABELS, WAITING
@@ -71,6 +72,27 @@ def stop(names: Sequence[str]) -> int:
         stopping = "is stopping; repeat the command to end it at once"
         print(f"{run.name} {stopping if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
     return code
+
+
+@click.command()
+@click.argument("run", shell_complete=completion.run)
+@click.argument("control", type=click.Choice(("checkpoint", "evaluate", "rate", "end-epoch")))
+@click.argument("factor", type=click.FloatRange(0, 1e6, min_open=True), required=False)
+@click.option("--at-step", type=click.IntRange(min=1), metavar="N", help="After step N instead of the present one.")
+def tell(run: str, control: ControlName, factor: float | None, at_step: int | None) -> int:
+    """`checkpoint` writes one now, `evaluate` evaluates the model now, `rate 0.5` multiplies the learning rate, and
+    `end-epoch` ends the training after this epoch. A resumed run has the same effects at the same steps.
+    """
+    if (control == "rate") != (factor is not None):
+        raise Refused("give the factor of the learning rate: gputui tell RUN rate 0.5" if factor is None
+                      else f"{control} takes no number")  # fmt: skip
+    named = run_folders.find(run)
+    if (answer := controls.tell(named, control, factor, at_step)) is None:
+        when = f"step {at_step:,}" if at_step else "its present work"
+        print(f"{named.name} does it after {when}; gputui watch {named.name} shows it")
+        return DONE
+    print(clean(f"{named.name} after step {answer.step:,}: {answer.message}"))
+    return WRONG if answer.refused else DONE
 
 
 @click.command()

@@ -390,6 +390,9 @@ class LineView:
         of = f"model of epoch {event.epoch}" if event.epoch else "by the script"
         self.line(f"test ({of})  {metrics}  in {seconds(event.seconds)}")
 
+    def on_control(self, event: events.Control) -> None:
+        self.line(f"after step {event.step}: {event.message}")
+
     def on_progress(self, event: events.Progress) -> None:
         if self._bar is not None:
             self._show_bar(self._bar, description=f"epoch {event.epoch}/{event.epochs}", completed=event.step,

@@ -313,6 +313,13 @@ class UndoScreen(CopyScreen):
     ]
 
 
+class TellScreen(CopyScreen):
+    """Lists what a run can be told. The result is the chosen entry, None if the list was left."""
+
+    TITLE = "Tell the run"
+    BINDINGS: ClassVar[list[BindingType]] = [keys.bind("tell", "take(0)", "First", meaning="choose the first")]
+
+
 async def choose(app: BaseApp, offered: Sequence[tuple[str, float]]) -> int | None:
     """Let the user choose an act, each a text and its Unix time (0: unknown), the newest first."""
     listed = [Copyable(what, f"{clock(time.time() - at)} ago" if at else "", str) for what, at in offered]

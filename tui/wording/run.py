@@ -46,7 +46,8 @@ def is_early(outcome: str | None, step: float | None, steps: float | None) -> bo
 
 def compiling(detail: str) -> str:
     """Return a text that says what is being compiled. `detail` is that of the phase `compiling`."""
-    what = {"evaluation": "the evaluation", "smaller batch": "for a smaller last batch"}.get(detail, "the first step")
+    what = {"evaluation": "the evaluation", "smaller batch": "for a smaller last batch",
+            "another learning rate": "for another learning rate"}.get(detail, "the first step")  # fmt: skip
     return f"compiling {what}"
 
 

@@ -100,7 +100,7 @@ class State:
         ]
         seen, entries = set[int](), list[_Entry]()
         for group, name, variable, shared in listed:
-            if parts := [part for part in _parts(variable) if id(part) not in seen]:
+            if parts := [part for part in parts_of(variable) if id(part) not in seen]:
                 seen |= {id(part) for part in parts}
                 entries.append(_Entry(group, name, parts, shared))
         return entries
@@ -156,7 +156,9 @@ class State:
         if isinstance(head, list):  # of an older version
             states, groups = head, self._by_position()
             own = [groups[name] for name in groups if name not in ("weights", "optimizer", _HOST, _WORKERS)]
-            parts = [part for variable in tf.nest.flatten(own) for part in _parts(variable) if part.dtype != tf.string]
+            parts = [
+                part for variable in tf.nest.flatten(own) for part in parts_of(variable) if part.dtype != tf.string
+            ]
         else:
             states, entries = head["host"], [each for each in self._of_worker() if not self._is_shared(each)]
             places = self._places(_read_names(head[_NAMES]), entries)
@@ -174,7 +176,7 @@ class State:
     @staticmethod
     def take(variable: tf.Variable, data: bytes) -> None:
         value = np.frombuffer(data, variable.dtype.as_numpy_dtype).reshape(variable.shape)
-        for part in _parts(variable):
+        for part in parts_of(variable):
             part.assign(value)
 
     # ---- files ----------------------------------------------------------------------------------
@@ -262,15 +264,15 @@ class State:
         model = self._model
         listed: dict[str, Any] = {
             "weights": [variable.value for variable in model.trainable_variables],
-            "others": [_parts(variable.value) for variable in model.non_trainable_variables],
-            "metrics": [_parts(variable.value) for variable in model.metrics_variables],
+            "others": [parts_of(variable.value) for variable in model.non_trainable_variables],
+            "metrics": [parts_of(variable.value) for variable in model.metrics_variables],
             "optimizer": [variable.value for optimizer in optimizers(model) for variable in optimizer.variables],
         }
         if self._of_user:
             in_list = {id(part) for part in tf.nest.flatten(listed)}
-            in_list |= {id(part) for variable in tf.nest.flatten(listed) for part in _parts(variable)}
+            in_list |= {id(part) for variable in tf.nest.flatten(listed) for part in parts_of(variable)}
             kept = [*(variable for _, variable in self._find_more().variables), *self._written]
-            more = {id(part): part for variable in kept for part in _parts(variable)}
+            more = {id(part): part for variable in kept for part in parts_of(variable)}
             listed |= {_MORE: [part for key, part in more.items() if key not in in_list], **self._host()}
         return listed | self._workers()
 
@@ -474,8 +476,8 @@ class _Json(tf.train.experimental.PythonState):
         self._write(json.loads(text))
 
 
-def _parts(variable: Any) -> list[tf.Variable]:
-    # Statistics of batch normalization, and metrics, differ between replicas until they are aggregated.
+def parts_of(variable: Any) -> list[tf.Variable]:
+    """Return the variables of the replicas, which differ until they are aggregated: batch statistics and metrics."""
     return list(getattr(variable, "values", [variable]))
 
 

@@ -18,16 +18,19 @@ import tensorflow as tf
 
 from ... import plan
 from ...runs import events, part_of_sweep
+from ...runs.controls import ControlRequest
+from ...units import amount, times
 from ..checkpoint import callback_state, object_graph
 from ..checkpoint.callback_state import Arrays
 from ..checkpoint.checkpoints import NotWritten
-from ..checkpoint.training_state import Attributes, restore_kept
+from ..checkpoint.training_state import Attributes, parts_of, restore_kept
 from ..cluster.exchange import Agreement, Wishes
 from ..common.logs import as_keras, floats
 from ..common.model_facts import present_rate
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
 from ..common.versions import is_op_determinism_enabled
+from ..data.batches import INDEPENDENT
 from ..data.finishing import none_of
 from ..data.stage_times import StageMeter, StageWatch
 from ..measure import step_parts
@@ -37,6 +40,7 @@ from ..measure.progress_reports import EpochBegins, FirstEvaluation, LossWindow,
 from ..measure.run_report import Moment, Plan
 from ..measure.step_costs import ExchangeTimer, transfer_seconds
 from . import train_function
+from .controls import Controls
 from .epoch_rules import Built, EpochRules
 from .model_fit import FitData, ModelFit, more_to_come, refuse_limits
 from .train_function import Executions, constant
@@ -90,6 +94,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self.rules = EpochRules(built)
         called_too = [*(built.own.callbacks if built.own else []), *([self.rules] if self.rules.callbacks else [])]
         self.called = CalledCallbacks(built, self.steps_per_epoch, called_too)
+        self.controls = Controls(report.run, model)
+        self._traces_again = False  # the learning rate follows another schedule
         self._model_fit = ModelFit(model, built.own, self.data, report, self.called.add)
         self._restores = False  # a checkpoint of the present step is still to be restored
         self._held: list[Callable[[], None]] = []  # calls of callbacks that wait until then
@@ -140,6 +146,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
             ended, logs = self.called.resume_from(built.checkpoints.callbacks_at(resume_at))
             ended = built.holds_anywhere(ended)
             pipeline.go_to(built.checkpoints.saved_place(resume_at))
+        self.controls.restore(self.called.saved[0].get("controls", {}) if self.called.saved else {})
+        ended = ended or self._is_told_to_end
         warmup = plan.warmup_steps(self.steps - self.step)
         caches = built.options.input.cache != "off" and not built.options.input.one_batch
         if caches and built.options.run.measure_seconds is not None:  # the whole first pass, which fills the cache
@@ -165,7 +173,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
                     self._fit(epoch, beyond, self.steps_per_epoch - done)
                 if self.step == before and not model.stop_training:
                     raise TrainerError("input", _NO_STEP, _NO_STEP_HINT)
-            stopped = "early_stop" if self.rules.stopped else "callback"
+            other = "control" if self._is_told_to_end else "callback"
+            stopped = "early_stop" if self.rules.stopped else other
             report.ended_by = "last_step" if self.step >= self.steps else stopped
         except _Measured:
             report.ended_by = "measured"
@@ -273,8 +282,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
                 return run_one(next(iterator))
         began = self._now()
         self._running = self.data.pipeline_iterator(iterator)
-        if not self._may_execute:
-            self._leave_if_it_is_time(began)
+        if not self._may_execute and self._leave_if_it_is_time(began):
+            began = self._now()
         self._may_execute = False
         if self.exchange_timer is not None and self.exchange_timer.due(self.step):
             self._stand_still()
@@ -307,7 +316,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
             self.parts.wait_for_device()
         return time.perf_counter()
 
-    def _leave_if_it_is_time(self, now: float) -> None:
+    def _leave_if_it_is_time(self, now: float) -> bool:
+        """Return True if time has passed since `now`, as something was done that a person has asked for."""
         seconds, clock = self.built.options.run.measure_seconds, self._clock
         enough = seconds is not None and plan.enough(clock.measured_until(now), clock.measured_steps, seconds)
         if self.agreement is not None:
@@ -320,6 +330,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         if enough:
             self.leave(self._stand_still())  # work that is still on the device belongs to the measured time
             raise _Measured
+        return self._do_controls()
 
     def _obeyed(self, exchange: Callable[[], Wishes]) -> Wishes:
         """Return the requests of all workers, and do what they ask. Raises StopRequested if one was asked to stop."""
@@ -345,7 +356,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         first = report.first_seconds.step is None
         smaller = self._per_pass is not None and self.step // self._per_pass != (self.step + count) // self._per_pass
         self._per_pass = None if smaller else self._per_pass
-        compiles = smaller and not first
+        compiles = (smaller or self._traces_again) and not first
         adds_clock = self.executions.clock_is_due and not first
         if compiles or adds_clock:
             self._stand_still()
@@ -359,6 +370,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
             trace = functools.partial(self.executions.trace, iterator, count)
             report.phase("compiling", "XLA" if self.built.xla.compiles else "tracing")
             self._first_step_comes(trace)
+            self._trace_again(iterator, count)
             own = self.built.own
             if own is not None and self.parts.samples and object_graph.draws(trace().graph):
                 self.executions.always_with_clock()
@@ -376,9 +388,10 @@ class TrainingLoop(keras.callbacks.CallbackList):
             self.parts.before()
             return self.executions.run(iterator, self.step, count)
         if compiles:
-            report.phase("compiling", "smaller batch")
+            report.phase("compiling", "smaller batch" if smaller else "another learning rate")
         # XLA compiles for this size, or the graph is traced: the time does not count as time of steps.
         with self.parts.left_out():
+            self._trace_again(iterator, count)
             if adds_clock:  # traced apart from its run, in which the data may draw random numbers
                 with self._as_traced("train"):
                     self.executions.trace(iterator, count, with_clock=True)
@@ -492,6 +505,10 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._pulses.out_of_turn(self._moment(training, window_loss))
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
         self.built.report.not_restored(self.built.checkpoints.state.missed())
+        self.controls.read()
+        self._do_controls()
+        if self._is_told_to_end:
+            self.built.model.stop_training = True
         if self._saves_now or self.built.options.run.checkpoint == "epoch":
             self.save()
         self._pause_if_due()
@@ -559,6 +576,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         window_loss = self._loss.take()
         self.health.check_by_cost(self.step, self._metrics)
         self._pulses.pulse(self._moment(self._metrics, window_loss))
+        self.controls.read()
         self._stages.pulse(self.data.pipeline_iterator(iterator))
 
     def _moment(self, metrics: dict[str, float], window_loss: float | None = None) -> Moment:
@@ -579,6 +597,90 @@ class TrainingLoop(keras.callbacks.CallbackList):
         metrics = self.parts.wait_for_device()
         self._pause()
         return metrics
+
+    # ---- what a person asks of it -------------------------------------------------------------
+
+    @property
+    def _is_told_to_end(self) -> bool:
+        return self.controls.ends_epoch and self.step % self.steps_per_epoch == 0
+
+    def _do_controls(self, again: bool = False) -> bool:
+        """Do what was asked and is due after this step, and return True if there was something; `again`: before the
+        first step of a resumed run what was done then, which gets no event.
+        """
+        is_first = self.built.report.first_seconds.step is None
+        if self.step < self.controls.next_step or self._restores or is_first != again:
+            return False
+        for request in self.controls.due(self.step, again):
+            is_new, answer = request.id not in self.controls.answered, dict[str, Any]()
+            if request.control == "rate":
+                answer = self._scale_rate(request)
+            elif request.control == "end-epoch":
+                self.controls.ends_epoch, answer = True, {"message": "the training ends after this epoch"}
+            elif is_new:
+                answer = self._evaluate_now() if request.control == "evaluate" else self._save_now()
+            self.controls.done.setdefault(request.id, None)
+            if is_new:
+                event = events.Control(id=request.id, control=request.control, step=self.step, **answer)
+                self.built.report.writer.emit(event)
+                print(f"gputui tell: after step {self.step}: {event.message}", flush=True)
+        return True
+
+    def _scale_rate(self, request: ControlRequest) -> dict[str, Any]:
+        if why := self.controls.not_scaled(self.called.callbacks):
+            return {"refused": True, "message": f"the learning rate stays as it is: {why}"}
+        if self.controls.scale(request):
+            parts, pieces = self.parts, self.built.options.train.micro_batches
+            self.executions, self._traces_again = Executions(self.built.model, self.built.pipeline, parts, pieces), True
+        rate = present_rate(self.built.model.optimizer)
+        message = f"the learning rate is {amount(rate)}, {times(request.factor)} the former"
+        return {"factor": request.factor, "learning_rate": rate, "message": message}
+
+    def _trace_again(self, iterator: Any, count: int) -> None:
+        if not self._traces_again:
+            return
+        self._traces_again = False
+        with self._as_traced("train"):
+            graph = self.executions.trace(iterator, count).graph
+        if self.built.own is not None and self.parts.samples and object_graph.draws(graph):
+            self.executions.always_with_clock()
+
+    def _evaluate_now(self) -> dict[str, Any]:
+        model, pipeline, held_out = self.built.model, self.built.pipeline, self.built.pipeline.held_out
+        why = "" if held_out is not None else "there is no validation data"
+        if held_out is not None and (held_out.draws or held_out.nature is not INDEPENDENT):
+            why = "the validation data may be other samples each time it is read"
+        if why:
+            return {"refused": True, "message": f"nothing is evaluated: {why}"}
+        self._stand_still()
+        # Keras resets the figures of the epoch so far.
+        parts = [part for variable in model.metrics_variables for part in parts_of(variable.value)]
+        values = [part.numpy() for part in parts]
+        steps = self._tests_left = pipeline.validation_batches
+        self._first_evaluation.begins()
+        try:
+            figures = model.evaluate(
+                self.data.validation(pipeline.validation()), steps=steps, return_dict=True, verbose=0
+            )
+        finally:
+            self._tests_left = 0
+            for part, value in zip(parts, values, strict=True):
+                part.assign(value)
+        self.built.report.phase("training")
+        metrics = {f"val_{name}": value for name, value in floats(figures).items()}
+        return {"metrics": metrics, "message": ", ".join(f"{name} {amount(of)}" for name, of in metrics.items())}
+
+    def _save_now(self) -> dict[str, Any]:
+        why = "the disk refuses it"
+        try:
+            self.save()
+        except TrainerError as fault:  # without run.checkpoint, a callback may have a state that cannot be saved
+            if self.writes_checkpoints or fault.kind == "nan":
+                raise
+            why = str(fault)
+        if self.built.checkpoints.last_step == self.step:
+            return {"message": "the checkpoint is written"}
+        return {"refused": True, "message": f"no checkpoint is written: {why}"}
 
     # ---- checkpoints --------------------------------------------------------------------------
 
@@ -602,6 +704,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
             held, self._held = self._held, []
             for call in held:
                 call()
+        self._do_controls(again=True)
 
     def _restore(self) -> None:
         checkpoints, report = self.built.checkpoints, self.built.report
@@ -655,7 +758,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
         # With what is due at this moment besides the remaining steps.
         ended = bool(self.built.model.stop_training) or bool(self.agreement and self.agreement.wishes.end)
         ends_within = self._unfinished is None and ended and self.step % self.steps_per_epoch > 0
-        return self.called.state(arrays, ended, self._logs_of_epoch() if ends_within else self._unfinished)
+        state = self.called.state(arrays, ended, self._logs_of_epoch() if ends_within else self._unfinished)
+        return state | {"controls": self.controls.state()}
 
 
 _AT_BATCHES = {  # methods, each with those that Keras calls by it

@@ -94,6 +94,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
     BINDINGS: ClassVar[list[BindingType]] = [
         *actions.BINDINGS,
         keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
+        keys.bind("tell", show=False),
         keys.bind("resume"),
         keys.bind("start", "again", "Run again", meaning="run the same preset again"),
         keys.bind("edit", "change", "Edit options", meaning="open the options of the run in the form"),
@@ -360,7 +361,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         if self.now.is_command and action == "diagnosis":
             return "a command has no steps to diagnose"
         running = self.now.outcome is None and not self.replay_speed
-        if action == "stop":
+        if action in ("stop", "tell"):
             return running
         if action == "resume":
             is_active = self.now.outcome is None and self.goes_on_at_first

@@ -17,7 +17,7 @@ from ....engine import presets, runs
 from ....engine.figures import at
 from ....engine.files import typed
 from ....engine.presets import PresetError
-from ....engine.runs import Run, RunError, code_files, titles
+from ....engine.runs import Run, RunError, code_files, controls, titles
 from ....engine.runs.event_reading import HEAD_BYTES, events_of
 from ....engine.runs.events import Started
 from ....engine.runs.launched_with import options_of
@@ -28,11 +28,12 @@ from ...base.base_app import Act
 from ...base.errors import clean
 from ...form.form_state import to_text
 from ...reading.run_list import entry_of
-from ..dialogs import Ask, AskText, Copyable, CopyScreen, UndoActions
+from ..dialogs import Ask, AskText, Copyable, CopyScreen, TellScreen, UndoActions
 
 if TYPE_CHECKING:
     from ....engine.proof.folder import Proof
     from ....engine.queue.entry_changes import Removed
+    from ....engine.runs.events import ControlName
     from ...base.base_app import BaseApp
     from ...reading.queue_places import Waiting
     from ..starting import Start
@@ -51,6 +52,13 @@ ENDS = "It has not begun, and ends as stopped; its folder stays."
 NOT_WAITING = "this run does not wait in the queue"
 NO_CHECKPOINT = "there is no stopped run with a checkpoint here"
 STAYS = "It has begun before: its result and its checkpoints stay."
+TOLD = [
+    Copyable("checkpoint", "write one now", lambda: "checkpoint"),
+    Copyable("evaluate", "with the validation data, now", lambda: "evaluate"),
+    Copyable("rate x 0.5", "half of the learning rate; gputui tell takes any factor", lambda: "rate 0.5"),
+    Copyable("rate x 2", "twice the learning rate", lambda: "rate 2"),
+    Copyable("end", "the training ends after this epoch", lambda: "end-epoch"),
+]
 BINDINGS: list[BindingType] = [
     keys.bind("queue_up", "move_waiting('up')"),
     keys.bind("queue_down", "move_waiting('down')"),
@@ -139,6 +147,21 @@ class RunActions(UndoActions):
             message = str(reason)
         self.say(message)
         self.acted(run)
+
+    @work(group="tell")
+    async def action_tell(self) -> None:
+        """Let the user choose what the run does now, and say what it has done."""
+        if (run := self.run_meant) is None or (chosen := await self.app.push_screen_wait(TellScreen(TOLD))) is None:
+            return
+        name, _, factor = chosen.text().partition(" ")
+        try:
+            control = cast("ControlName", name)
+            answer = await asyncio.to_thread(controls.tell, run, control, float(factor) if factor else None)
+        except (RunError, OSError) as reason:
+            self.say(why(run, reason), "error")
+        else:
+            what = f"after step {answer.step:,}: {answer.message}" if answer else "it does it after its present work"
+            self.say(what, "warning" if answer and answer.refused else "information")
 
     # ---- starting -------------------------------------------------------------------------------
 
