@@ -10,8 +10,10 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,14 +37,26 @@ def parsed(path: Path) -> ast.Module:
 
 
 @functools.cache
+def nodes(tree: ast.Module) -> dict[type[ast.AST], list[Any]]:
+    """Those of a file by their kinds: to look through all of them takes most of the time of these tests."""
+    found = defaultdict[type[ast.AST], list[Any]](list)
+    for node in ast.walk(tree):
+        found[type(node)].append(node)
+    return found
+
+
 def imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    return [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [*nodes(parsed(path))[ast.Import], *nodes(parsed(path))[ast.ImportFrom]]
+
+
+def functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [*nodes(tree)[ast.FunctionDef], *nodes(tree)[ast.AsyncFunctionDef]]
 
 
 def imported(path: Path, typing_too: bool = True) -> Iterator[str]:
     """Full names of all modules that a file imports, wherever in it; relative ones from the root."""
     package = path.relative_to(ROOT).parent.parts
-    unused = [] if typing_too else [node for node in ast.walk(parsed(path)) if is_for_types(node)]
+    unused = [] if typing_too else [node for node in nodes(parsed(path))[ast.If] if is_for_types(node)]
     left_out = {inner for node in unused for inner in ast.walk(node)}
     for node in imports(path):
         if node in left_out:
@@ -55,8 +69,8 @@ def imported(path: Path, typing_too: bool = True) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+def is_for_types(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def test_a_test_is_left_out_on_a_machine_that_lacks_a_tool_and_fails_if_all_are_demanded(
@@ -165,9 +179,10 @@ def of_textual(path: Path) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("textual"):
             names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
             yield from (name for name in names if is_private(name))
-    classes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)]
     module = importlib.import_module(f"gputui.{name_of(path)}")
-    for kind in (node for node in classes if isinstance(getattr(module, node.name, None), type)):
+    for kind in (
+        node for node in nodes(parsed(path))[ast.ClassDef] if isinstance(getattr(module, node.name, None), type)
+    ):
         above = [base for base in getattr(module, kind.name).__mro__ if base.__module__.startswith("textual.")]
         theirs = frozenset[str]().union(*map(private_names, above))
         yield from (f"{kind.name}.{name}" for name in names_used(kind) if name in theirs)
@@ -187,18 +202,14 @@ def test_private_names_are_used_where_they_are_defined() -> None:
     """Of objects that are not `self`: those of other packages are used in tui/upstream alone."""
     defined = {"_replace"}  # of named tuples, which is documented
     for path in files("tui"):
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                defined.add(node.name)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                defined.add(node.attr)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                defined.add(node.id)
+        defined.update(function.name for function in functions(parsed(path)))
+        defined.update(node.attr for node in nodes(parsed(path))[ast.Attribute] if isinstance(node.ctx, ast.Store))
+        defined.update(node.id for node in nodes(parsed(path))[ast.Name] if isinstance(node.ctx, ast.Store))
     foreign = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.attr}"
         for path in files("tui")
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in defined
+        for node in nodes(parsed(path))[ast.Attribute]
+        if is_private(node.attr) and node.attr not in defined
         if path.parent.name != "upstream"
     ]
     assert foreign == []
@@ -209,8 +220,8 @@ def test_a_training_on_several_machines_is_known_by_one_constant() -> None:
     named = [
         path.relative_to(ROOT).as_posix()
         for path in files("engine", "tui")
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Constant) and node.value == "multi_worker"
+        for node in nodes(parsed(path))[ast.Constant]
+        if node.value == "multi_worker"
     ]
     assert named == ["engine/options/hardware.py", "engine/plan.py"]
 
@@ -310,9 +321,8 @@ def test_no_file_is_long() -> None:
 
 def deferred(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
     """The imports that are made only when a function is called."""
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from (node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom))
+    lines = {line for node in functions(tree) for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    yield from (node for kind in (ast.Import, ast.ImportFrom) for node in nodes(tree)[kind] if node.lineno in lines)
 
 
 def test_imports_that_are_deferred_give_their_reason() -> None:
@@ -320,9 +330,9 @@ def test_imports_that_are_deferred_give_their_reason() -> None:
     silent = []
     for path in files("engine", "tui"):
         text = path.read_text()
-        tree, lines = parsed(path), text.splitlines()
-        if "\nDeferred imports: " not in (ast.get_docstring(tree) or ""):
-            without = (node.lineno for node in deferred(tree) if "  # " not in lines[node.lineno - 1])
+        lines = text.splitlines()
+        if "\nDeferred imports: " not in (ast.get_docstring(parsed(path)) or ""):
+            without = (node.lineno for node in deferred(parsed(path)) if "  # " not in lines[node.lineno - 1])
             silent += [f"{path.relative_to(ROOT)}:{line}" for line in without]
     assert silent == []
 
@@ -330,30 +340,27 @@ def test_imports_that_are_deferred_give_their_reason() -> None:
 SAYS_NOTHING = {"told", "one", "found", "wanted", "said", "known"}  # of a value: a name says what the value is
 
 
-def named_values(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def named_values(path: Path) -> Iterator[tuple[str, int]]:
     """The variables and parameters of a file, with their lines; not the fields of classes."""
-    fields = {node.target for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.value is None}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields:
-            yield node.id, node.lineno
-        elif isinstance(node, ast.arg):
-            yield node.arg, node.lineno
+    fields = {node.target for node in nodes(parsed(path))[ast.AnnAssign] if node.value is None}
+    names = (node for node in nodes(parsed(path))[ast.Name] if isinstance(node.ctx, ast.Store) and node not in fields)
+    yield from ((node.id, node.lineno) for node in names)
+    yield from ((node.arg, node.lineno) for node in nodes(parsed(path))[ast.arg])
 
 
 def test_values_are_named_after_what_they_hold() -> None:
-    values = [(path, *value) for path in files("engine", "tui") for value in named_values(parsed(path))]
+    values = [(path, *value) for path in files("engine", "tui") for value in named_values(path)]
     assert ("engine/plan.py", "replicas") in {(str(path.relative_to(ROOT)), name) for path, name, _ in values}
     assert [f"{path.relative_to(ROOT)}:{line} {name}" for path, name, line in values if name in SAYS_NOTHING] == []
 
 
 def test_docstrings_say_if_and_where_only_of_a_place() -> None:
     """At most one in a hundred of the docstrings has the word at all."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = [
         docstring
         for path in files("engine", "tui")
-        for node in ast.walk(parsed(path))
-        if isinstance(node, kinds) and (docstring := ast.get_docstring(node))
+        for node in (parsed(path), *nodes(parsed(path))[ast.ClassDef], *functions(parsed(path)))
+        if (docstring := ast.get_docstring(node))
     ]
     where = [docstring for docstring in docstrings if re.search(r"\b[Ww]here\b", docstring)]
     assert len(where) <= len(docstrings) / 100, where
