@@ -84,8 +84,9 @@ def kill(run: Run, role: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_trainers")
 def test_quickstart_reaches_its_accuracy_and_says_so(ran: Ran) -> None:
-    """By a trainer that is started as users' are, which imports TensorFlow itself."""
+    """Trainers that import TensorFlow themselves, as users' do, are in test_terminal.py and test_user_python.py."""
     done = gputui("--preset", "quickstart")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
