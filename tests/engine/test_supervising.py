@@ -122,9 +122,6 @@ def test_a_run_has_one_engine_at_a_time(tmp_path: Path) -> None:
 # ---- What an engine leaves of a run at its end, and which run a resume takes ---------------------
 
 
-SAMPLER: Any = SimpleNamespace(trainer_memory_share=0.1, driver_errors=lambda _seconds, _gpus: [])
-
-
 # ---- the whole work of an engine -----------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,9 +136,6 @@ def test_a_training_that_fails_between_two_pulses_has_done_all_steps_that_were_m
 def report(tmp_path: Path) -> RunReport:
     run = Run(tmp_path)
     return RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
-
-
-NO_LAYERS: Any = SimpleNamespace(_flatten_layers=list)
 
 
 needs_xprof = pytest.mark.needs("xprof")

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from textual.widget import Widget
@@ -77,28 +79,15 @@ async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[
         await wait_for(pilot, "what each option brought")
 
 
-class Leaving(threading.Event):
-    """Is set after two waits. `waits` has how long each would have taken."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits: list[float | None] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waits.append(timeout)
-        if len(self.waits) == 2:
-            self.set()
-        return self.is_set()
-
-
 @pytest.mark.parametrize(("state", "seconds"), [("running", 0.5), ("done", 3.0)])
 def test_a_search_is_read_twice_a_second_and_after_its_end_every_three_seconds(
     home: Path, state: str, seconds: float
 ) -> None:
     proof = write_search(home, **(searching() if state == "running" else {}))
-    leaving = Leaving()
+    waits: list[float] = []
+    leaving: Any = SimpleNamespace(wait=waits.append, is_set=lambda: len(waits) == 2)
     assert len(list(TuneScreen(proof).readings(leaving))) == 2
-    assert leaving.waits == [seconds] * 2
+    assert waits == [seconds] * 2
 
 
 # ---- its start from the form ------------------------------------------------------------------------------
