@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from difflib import unified_diff
@@ -33,7 +34,7 @@ CHANGES = (
     "data=synthetic | numa=off xla_cache=false across_epochs=true nan_check_steps=50 keep=5 measure_seconds=4 "
     "hang_seconds=off sample_seconds=2 pcie=true on_oom=halve stop_signal=SIGUSR1 run.code=copy tries=3 give_way=true "
     "per_gpu=2 follow=tensorboard,prometheus notify.command=echo notify.url=$PLACE notify.format=json max_minutes=auto "
-    "notify.when=failure run.python=/usr/bin/python3",
+    "notify.when=failure run.python=/usr/bin/python3 'run.watch=stop if loss > 9'",
     "data=synthetic | strategy.kind=mirrored strategy.devices=0,1 communication=hierarchical_copy xla=true "
     "steps_per_execution=4 prefetch_to_device=3 learning_rate_scaling=linear",
     "strategy.kind=mirrored | communication=nccl prefetch=off micro_batches=2 xla=auto learning_rate_scaling=sqrt",
@@ -176,7 +177,7 @@ def changes() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """What stands in both scripts, and what is changed."""
     for each in CHANGES:
         base, change = each.split(" | ")
-        yield tuple(base.split()), tuple(change.split())
+        yield tuple(shlex.split(base)), tuple(shlex.split(change))
 
 
 def keys(settings: tuple[str, ...]) -> set[str]:
