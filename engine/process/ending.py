@@ -7,14 +7,16 @@ from __future__ import annotations
 import math
 import resource
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..runs import Run, checkpoint_files, code_files, events, results
 from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import Allocator, MemoryAnswer, Outcome, Progress, Started, Summary, XlaAnswer, fields_of
 from ..system import proc
 from ..system.child_process import NOT_RUN, NOT_STARTED
+from ..telemetry.gpu_totals import GpuTotals
 from ..telemetry.resource_limits import Ceilings, ceilings
 from ..units import size
 from . import known_failures
@@ -265,14 +267,24 @@ def kernel_oom_kills() -> int:
 # ---- the summary of a run whose trainer left none -----------------------------------------------
 
 
-def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) -> Summary:
+def summary_of(
+    run: Run, end: Ending, returncode: int | None, seconds: float, of_command: Collection[int | str] = ()
+) -> Summary:
     """Return the summary by the last figures in the events. The shares are means over the steps, as a single reading
-    may be of one step, such as the first of an epoch. `returncode` is None if the trainer has not ended.
+    may be of one step. `returncode` is None if the trainer has not ended, `of_command` are the GPUs of a command.
     """
     written = read_events(run.path)
     progress, started, reached = written.last(Progress), written.last(Started), results.reached(written)
     p50, p95 = (progress.step_ms_p50, progress.step_ms_p95) if progress else (None, None)
+    totals = GpuTotals()  # from start to end, as it has no steps
+    for event in written.of(events.GpuReadings) if of_command else ():
+        for gpu in event.gpus:
+            if gpu.key in of_command or gpu.index in of_command:
+                totals.take(event.t, gpu)
+    energy = f"gpu_energy{'' if totals.counts_energy else '_estimated'}_wh"
+    of_gpus: dict[str, Any] = totals.figures() | {energy: totals.energy_wh}
     return Summary(
+        **of_gpus,
         outcome=end.outcome,
         trainer_returncode=returncode,
         samples_per_second=progress.samples_per_second if progress else None,

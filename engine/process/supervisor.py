@@ -344,7 +344,10 @@ class Supervisor:
         end = ending.with_hint(end, run_cluster.is_saved(self.run))
         if end.kind:
             self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
-        summary = events.plain(asdict(ending.summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed())))
+        visible = self.options.device.visible
+        gpus_of_command = visible if self.options.workload.command and isinstance(visible, list) else ()
+        ended = ending.summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed(), gpus_of_command)
+        summary = events.plain(asdict(ended))
         self._write(summary)
         self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
 
