@@ -422,6 +422,9 @@ def workers(options: Options, machine: Machine) -> Iterator[Finding]:
     """
     if options.strategy.kind != MULTI_WORKER:
         return
+    if options.workload.is_script:
+        change = "set strategy.kind=mirrored, or write a function build"
+        yield error((KIND, "workload.entry"), "a script trains on one machine", change)
     if options.run.on_oom != "stop":
         yield error(("run.on_oom", KIND),
                     "one worker whose memory has run out cannot go on alone: all have to begin again together",

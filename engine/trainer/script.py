@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from .. import plan
 from ..options import Options
-from ..plan import MULTI_WORKER
 from ..runs import events
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE
@@ -36,7 +35,6 @@ TOGETHER = "compile.steps_per_execution"
 DEFAULT_BATCH = 32  # of Keras' fit
 NO_FIT = "gputui trains what fit trains: a loop of your own belongs into train_step of a Keras model"
 BACKEND = "leave it out, or run the script by python, with the callback Monitor to watch it"
-ONE_MACHINE = "a script trains on one machine: set strategy.kind=mirrored, or write a function build"
 
 
 class FitEnded(BaseException):
@@ -47,8 +45,6 @@ def run(options: Options, report: RunReport, stop: StopSwitch, train: Callable[[
     """Run the script to its end, or to the end of its fit in a run that measures. `train` carries out the training.
     Raises UserError, and what `train` raises.
     """
-    if options.strategy.kind == MULTI_WORKER:
-        raise UserError(f"strategy.kind={MULTI_WORKER} does not go with a script", ONE_MACHINE)
     devices = device_setup.configure(options)
     report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
     set_policy(options)

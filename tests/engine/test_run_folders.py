@@ -182,6 +182,7 @@ def test_the_summary_of_a_lost_trainer_has_all_that_its_events_say(run: Run) -> 
         xla_answer={"t": 1.7, "type": "xla_answer", "run": run.id} | asdict(without_xla),
         code_changes=(),
         not_restored=[],
+        watch=[],
     )  # fmt: skip
     assert asdict(summary) == asdict(expected)
     told(run, (8.0, Started(**STARTED | {"resumed_at_step": 28})), (9.0, replace(late, step=30, input_wait=0.75)))
