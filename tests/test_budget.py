@@ -13,18 +13,18 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1391, "engine/bootstrap": 26, "engine/checks": 1033, "engine/compare": 439, "engine/diagnosis": 1715,
-    "engine/doctor": 1294, "engine/export": 2119, "engine/figures": 417, "engine/files": 1410, "engine/follow": 1087,
-    "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 975, "engine/notify": 348, "engine/options": 2150,
-    "engine/prepare": 788, "engine/presets": 959, "engine/process": 2249, "engine/profile": 611, "engine/proof": 1655,
-    "engine/queue": 2447, "engine/runs": 3359, "engine/scaling": 347, "engine/sweep": 1609, "engine/system": 1001,
-    "engine/telemetry": 2035, "engine/trainer": 14089, "engine/trials": 3417, "engine/tune": 3121, "tui": 912,
-    "tui/base": 1411, "tui/commands": 3512, "tui/drawing": 4276, "tui/form": 638, "tui/printing": 275,
-    "tui/reading": 2511, "tui/screens": 7787, "tui/upstream": 687, "tui/widgets": 2273, "tui/wording": 435,
+    "engine": 1391, "engine/bootstrap": 26, "engine/checks": 1072, "engine/compare": 439, "engine/diagnosis": 1715,
+    "engine/doctor": 1294, "engine/export": 2161, "engine/figures": 418, "engine/files": 1410, "engine/follow": 1087,
+    "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 981, "engine/notify": 368, "engine/options": 2324,
+    "engine/prepare": 793, "engine/presets": 876, "engine/process": 2583, "engine/profile": 611, "engine/proof": 1657,
+    "engine/queue": 2450, "engine/runs": 3517, "engine/scaling": 347, "engine/sweep": 1613, "engine/system": 1002,
+    "engine/telemetry": 2072, "engine/trainer": 14462, "engine/trials": 3438, "engine/tune": 3121, "tui": 915,
+    "tui/base": 1412, "tui/commands": 3991, "tui/drawing": 4282, "tui/form": 640, "tui/printing": 275,
+    "tui/reading": 2739, "tui/screens": 7955, "tui/upstream": 687, "tui/widgets": 2276, "tui/wording": 438,
 }  # fmt: skip
 COUNTS = {
-    "lines": 79111, "files": 410, "files below 100 lines": 113, "lines of docstrings": 5965, "functions": 5654,
-    "imports in functions": 205, "class names in two modules": 35,
+    "lines": 81141, "files": 420, "files below 100 lines": 116, "lines of docstrings": 6128, "functions": 5773,
+    "imports in functions": 211, "class names in two modules": 36,
 }  # fmt: skip
 
 
