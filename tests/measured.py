@@ -24,10 +24,10 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("durations.json")
 MEASURED = "GPUTUI_TESTS_DURATIONS"  # where tests/conftest.py writes the seconds of each file
-# Four at a time, as most tests wait for something that starts; those that measure times come after, alone. If one of
-# the four dies, all end: with a new one in its place pytest-xdist may wait for ever.
+# Five at a time, as most tests wait for something that starts; those that measure times come after, alone. If one of
+# them dies, all end: with a new one in its place pytest-xdist may wait for ever.
 PASSES = (
-    ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0",
+    ("-n", "5", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0",
      "-m", "not alone and not slurm and not extras and not nightly", "--durations", "20"),
     ("-m", "alone and not nightly", "--durations", "5"),
 )  # fmt: skip
