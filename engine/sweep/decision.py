@@ -63,7 +63,7 @@ def compare(rival: Rival, best: Mapping[int, float], other: Mapping[int, float],
         rival.why = f"only {len(seeds)} of the fresh seeds are complete with both"
         return
     if len(set(rival.differences)) == 1 and rival.differences[0]:
-        rival.why = "all fresh seeds gave the same difference: does the training obey train.seed?"
+        rival.why = "all fresh seeds gave the same difference: does the code set a seed of its own?"
         return
     rival.mean = statistics.fmean(rival.differences)
     rival.mean_of_rival = statistics.fmean(other[seed] for seed in seeds)

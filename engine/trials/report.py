@@ -429,7 +429,9 @@ def groups(sweep: Sweep, part: str = SEARCH, brief: bool = False) -> Table:
         seeds = "  ".join(map(sweep_record.seed, group))
         rows.append([name or "nothing", mean, spread, *(proved if part == SEARCH else []), seeds])
     names = ", ".join(short(axis.key) for axis in sweep.settings.axes) if brief else "setting"
-    head = [names, sweep.settings.metric, "spread", *(["fresh seeds"] if part == SEARCH else []), "each seed"]
+    drawn = {trial.seed for group in in_order for trial in group}
+    each = f"seed {drawn.pop()}" if len(drawn) == 1 else "each seed"
+    head = [names, sweep.settings.metric, "spread", *(["fresh seeds"] if part == SEARCH else []), each]
     bars = Bars([*map(sweep_record.interval, in_order)], len(head) - 2, sweep_record.reference(in_order), amount)
     return Table(head, rows, right=range(1, len(head) - 1), spare=(len(head) - 1,), bars=bars)
 

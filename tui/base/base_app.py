@@ -70,7 +70,7 @@ class Act:
     take_back: Callable[[], Sequence[str] | None]
     done: str = ""
     key: str = ""
-    at: float = field(default_factory=time.time)
+    at: float = field(default_factory=lambda: time.time())
 
     @property
     def message(self) -> str:

@@ -178,8 +178,9 @@ def usual(entries: Sequence[Entry], width: int) -> list[str]:
     only test figures and the user's own words are left out if no run has any."""
     useful = [name for name in USUAL if name not in OF_SOME or is_used(name, entries)]
     fitting: set[str] = set()
+    least_title = min(LEAST_TITLE, width - COLUMNS["state"].width - 2)  # the state has room in each terminal
     for name in sorted(useful, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
-        needed = (COLUMNS[name].width or (LEAST_TITLE if name == "run" else LEAST_WORDS)) + 1
+        needed = (COLUMNS[name].width or (least_title if name == "run" else LEAST_WORDS)) + 1
         if needed + (SPARE if name == "size" else 0) <= width:
             fitting.add(name)
             width -= needed

@@ -50,6 +50,7 @@ NEW_CODE, COPIED_CODE = "Go on with the new code", "Use the run's copy"
 TAKE_OUT, KEEP = "Take out", "Keep waiting"
 ENDS = "It has not begun, and ends as stopped; its folder stays."
 NOT_WAITING = "this run does not wait in the queue"
+HELD = "this run is held, behind all others: release it first"
 NO_CHECKPOINT = "there is no stopped run with a checkpoint here"
 STAYS = "It has begun before: its result and its checkpoints stay."
 TOLD = [
@@ -289,6 +290,8 @@ class RunActions(UndoActions):
         now = self.waiting_now
         match action:
             case "move_waiting":
+                if now is not None and now.held:
+                    return HELD
                 return (now is not None and now.place is not None) or NOT_WAITING  # Slurm orders its jobs
             case "hold_waiting" | "release_waiting":
                 return (now is not None and now.held == (action == "release_waiting")) or NOT_WAITING
