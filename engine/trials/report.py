@@ -59,7 +59,7 @@ def chapters(data: Record) -> Iterator[Chapter]:
         for part, title in ((PROOF, "On fresh seeds"), (SEARCH, "In the search")):
             if (table := groups(data.sweep, part)).rows:
                 yield Chapter(title, [table])
-        about = (sweep_record.saved, sweep_record.luck, sweep_record.tested)
+        about = (sweep_record.saved, sweep_record.luck, sweep_record.mattered, sweep_record.tested)
         if texts := [text for of in about if (text := of(data.sweep))]:
             yield Chapter("The selection", [*texts])
     if data.comparisons:
@@ -110,6 +110,8 @@ def answer(data: Record) -> Iterator[tuple[str, str]]:
         yield "why", data.rate.why
     if data.sweep and (luck := sweep_record.luck(data.sweep)):
         yield "selection", luck
+    if data.sweep and (mattered := sweep_record.mattered(data.sweep)):
+        yield "mattered", mattered
     if data.sweep and (tested := sweep_record.tested(data.sweep)):
         yield "test", tested
     yield from _learning(data)

@@ -20,6 +20,7 @@ from .change_texts import short, value
 SEARCH, PROOF = "search", "proof"  # the parts of a sweep
 # The states of a trial. `paused` has ended a rung of the halving and may go on; `dropped` was paused and will not.
 PLANNED, WAITING, RUNNING, PAUSED = "planned", "waiting", "running", "paused"
+LEAST_FREE = 4  # degrees of freedom within the levels of an option, to estimate its part of the differences
 DONE, FAILED, STOPPED, DROPPED, LEFT_OUT = "done", "failed", "stopped", "dropped", "not trained"
 IN_FLIGHT = (WAITING, RUNNING)
 # That at least one interval of a sweep does not contain the truth. With 5 %, in half of all batches of 100 sweeps of
@@ -348,6 +349,39 @@ def tested(sweep: Sweep) -> str:
     texts = [f"{name} {amount(mean)}{f' (spread {amount(spread)})' if spread else ''}"
              for name, (mean, spread) in means.items()]  # fmt: skip
     return f"on the test data {changed(sweep.winner)} has {', '.join(texts)}" if texts else ""
+
+
+def mattered(sweep: Sweep) -> str:
+    """Return how much of the metric's variance in the search each option explains: epsilon squared (Kelley 1935), in
+    the mean 0 for an option without effect. A range counts in thirds. Empty with too few trainings, or if a halving
+    has chosen which of them end.
+    """
+    if any(trial.state == DROPPED for trial in sweep.trials):
+        return ""
+    done = [(trial.changes, trial.value) for trial in sweep.trials
+            if trial.part == SEARCH and trial.state == DONE and trial.value is not None]  # fmt: skip
+    explained: dict[str, float] = {}
+    mean = statistics.fmean(metric for _, metric in done) if done else 0.0
+    total = sum((metric - mean) ** 2 for _, metric in done)
+    for axis in sweep.settings.axes if total else ():
+        by_level: dict[object, list[float]] = {}
+        for changes, metric in done:
+            by_level.setdefault(_level(axis, changes.get(axis.key)), []).append(metric)
+        free, others = len(by_level) - 1, len(done) - len(by_level)
+        if free > 0 and others >= LEAST_FREE:
+            between = sum(len(level) * (statistics.fmean(level) - mean) ** 2 for level in by_level.values())
+            explained[short(axis.key)] = max(0.0, (between - free * (total - between) / others) / total)
+    if not explained:
+        return ""
+    listed = ", ".join(f"{name} {share(part)}" for name, part in sorted(explained.items(), key=lambda each: -each[1]))
+    return f"of the differences in {sweep.settings.metric}: {listed} (estimated from {counted(len(done), 'trainings')})"
+
+
+def _level(axis: Axis, value: Any) -> object:
+    if axis.values or axis.low is None or axis.high is None:
+        return str(value)
+    low, high, at = (math.log(each) if axis.log else each for each in (axis.low, axis.high, value))
+    return min(2, int(3 * (at - low) / (high - low)))
 
 
 def saved(sweep: Sweep) -> str:

@@ -37,7 +37,8 @@ def detail(sweep: Sweep, trials: Sequence[SweepTrial], width: int, height: int, 
 
 def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return a sweep next to a list: its result, the best settings with mean and spread, the metric over options."""
-    texts = filter(None, (result, sweep_record.luck(sweep), sweep_record.tested(sweep)))
+    about = (sweep_record.luck, sweep_record.mattered, sweep_record.tested)
+    texts = filter(None, (result, *(of(sweep) for of in about)))
     rows: list[Row] = [[(line, "value")] for text in texts for line in wrapped(clean(text), width, glyphs, 2 * LINES)]
     over = over_options(sweep, width, glyphs)
     table = table_rows(report.groups(sweep, brief=True), width, glyphs)
