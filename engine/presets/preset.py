@@ -63,6 +63,16 @@ class Preset:
         body = head | asdict(self.options)
         return yaml.dump(body, Dumper=Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)
 
+    def changed_as_yaml(self) -> str:
+        """The values that differ from the defaults, which other versions of gputui mostly know, too."""
+        import yaml  # the same
+
+        body: dict[str, Any] = {"description": self.description}
+        for key, value in self.changed().items():
+            group, _, name = key.partition(".")
+            body.setdefault(group, {})[name] = value
+        return yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
+
     def changed(self) -> dict[str, Any]:
         """The values that differ from the defaults, by key."""
         values = self.options.values()

@@ -74,6 +74,7 @@ def session(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, not_at_
     for number in (1, 2):
         proof = write_proof(home, f"20260921-13000{number}-ab", kind="ab")
         (proof.path / "request.json").write_text(request.of_change("quickstart", ["xla=true"]).to_json())
+        os.utime(proof.path / "request.json", (NOW - 60 + number,) * 2)
     return Session(tmp_path, clock)
 
 

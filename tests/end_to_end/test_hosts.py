@@ -94,6 +94,23 @@ def test_three_homes_one_of_which_is_cut_off_and_comes_back(homes: Path) -> None
     assert listed.returncode == 1
     assert "0 of 2 GPUs free, nothing runs, 1 in the queue" in gputui("hosts", "beta").stdout
 
+    gamma = os.environ | {"GPUTUI_HOME": str(homes / "gamma")}
+    assert gputui("queue", "pause", env=gamma).returncode == 0
+    assert gputui("init", str(homes / "code")).returncode == 0
+    mine = homes / "code" / "preset.yaml"
+    sent = gputui("hosts", "beta", "gamma", "--queue", str(mine))  # at beta something waits
+    assert (sent.returncode, sent.stdout.partition(":")[0]) == (0, "gamma")
+    assert len(list(homes.glob("gputui-sent/*/code/train.py"))) == 1
+    assert [json.loads(line)["state"] for line in gputui("queue", "--json", env=gamma).stdout.splitlines()] == [
+        "waiting"
+    ]
+    assert gputui("queue", "rm", "r1", env=gamma).returncode == 0
+    mine.write_text("workload: {entry: train.py:missing}\n")
+    refused = gputui("hosts", "alpha", "nowhere.invalid", "--queue", str(mine))
+    assert refused.returncode != 0
+    assert refused.stderr.startswith("code is not queued: ")
+    assert "missing" in refused.stderr
+
     with terminal("hosts", *NAMES, size=(100, 30)) as window:
         window.shows("1 in the queue", run.name, *(f"{name} " for name in NAMES), "GPU 1 H100")
         (homes / "beta.off").touch()
@@ -103,7 +120,9 @@ def test_three_homes_one_of_which_is_cut_off_and_comes_back(homes: Path) -> None
         assert "1 in the queue" not in window.screen
         (homes / "beta.off").unlink()
         window.shows("1 in the queue")
-        window.type("Down", "Down", "Down", "Enter")
+        window.type("Q")
+        window.shows("Queue quickstart on alpha")
+        window.type("Escape", "Down", "Down", "Down", "Enter")
         window.shows("epoch", "accuracy")  # of the run, by gputui there
         window.type("C-q")
         window.shows("GPU 1 H100", "1 in the queue")

@@ -17,7 +17,7 @@ from ..base.errors import DONE, FAILED, Refused
 from . import is_called
 
 if is_called():
-    from ...engine import __version__
+    from ...engine import __version__, presets
     from ...engine.files.values import to_json
     from ...engine.leases.gpu_use import GpuWatch
     from ...engine.leases.records import NotFree
@@ -39,8 +39,11 @@ FIRST_SECONDS, POLL_SECONDS = 20.0, 0.05  # for which a list without the screen 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[HOST]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per host and line, without the screen.")
+@click.option(
+    "--queue", "to_queue", metavar="PRESET", help="Queue PRESET, with its code, on the host that starts it first."
+)
 @click.option("--here", is_flag=True, hidden=True, help="Print this machine's state until standard input ends.")
-def hosts(names: Sequence[str], as_json: bool, here: bool) -> int:
+def hosts(names: Sequence[str], as_json: bool, to_queue: str | None, here: bool) -> int:
     """Each HOST is a name that ssh connects to without asking for a password; gputui must be installed there. Without
     names, those in hosts.yaml, next to the settings, are shown. Without a terminal the hosts are listed once.
     """
@@ -48,9 +51,10 @@ def hosts(names: Sequence[str], as_json: bool, here: bool) -> int:
         return _tell()
     try:
         chosen = reading.configured(names)
-    except ValueError as fault:
+        preset = None if to_queue is None else presets.resolve(to_queue)
+    except (ValueError, presets.PresetError) as fault:
         raise Refused(str(fault)) from None
-    if not as_json and takes_keys():
+    if preset is None and not as_json and takes_keys():
         return show(opens=("hosts", chosen), instead="gputui hosts --json prints their state")
     links = waiting = [reading.Link(host) for host in chosen]
     until = time.monotonic() + FIRST_SECONDS
@@ -61,6 +65,9 @@ def hosts(names: Sequence[str], as_json: bool, here: bool) -> int:
         waiting = [link for link in waiting if not (link.content or link.fault)]
     for link in links:
         link.close()
+    if preset is not None:
+        return _queue_on(links, preset)
+    for link in links:
         if as_json:
             state = {"host": link.host.name, "fault": link.fault or None, "since": link.since or None}
             print(to_json(state | link.content))
@@ -69,6 +76,15 @@ def hosts(names: Sequence[str], as_json: bool, here: bool) -> int:
         cells = [(row.name, row.busy, row.memory, row.state) for row in rows]
         show_table(Table(("host", "busy", "GiB", "state"), cells, right=(1, 2)))
     return FAILED if any(not link.content for link in links) else DONE
+
+
+def _queue_on(links: Sequence[reading.Link], preset: presets.Preset) -> int:
+    try:
+        host = reading.first_to_start(links, preset).host
+        print(f"{host.name}: {reading.send(preset, host)}")
+    except (OSError, ValueError) as fault:
+        raise Refused(f"{preset.name} is not queued: {fault}") from None
+    return DONE
 
 
 # ---- where ssh leads ------------------------------------------------------------------------------

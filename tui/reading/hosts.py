@@ -3,27 +3,35 @@ change, and ends by itself when the connection is gone. The user's own configura
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import socket
 import subprocess
+import tarfile
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from ...engine.entry import parse as parse_entry
 from ...engine.files import located_yaml
 from ...engine.files.places import config_folder
 from ...engine.files.reading import parse_object
 from ...engine.files.values import brief, harmless
-from ...engine.runs import ACTIVE_STATES
+from ...engine.presets import Preset
+from ...engine.runs import ACTIVE_STATES, Run, code_copy
 from ...engine.units import clock, counted, gibibytes, share
 
 TICK_SECONDS = 0.2  # between two looks at the connections
 BEAT_SECONDS = 2.0  # both sides write at least so often
 GIVE_UP_SECONDS = 15.0  # without a line, until a connection is given up, on both sides
 CONNECT_SECONDS, RETRY_SECONDS = 10, 5.0  # for a connection, and between two
+UNASKED = ("-T", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}")  # for ssh
+SEND_SECONDS, STAMP = 120.0, "%Y%m%d-%H%M%S"
 REMARKS = 20  # lines of ssh that are kept
 BLOCK = 65536
 OWN_PLACE = 'PATH="$PATH:$HOME/.local/bin"; '  # of pipx and uv; ssh runs a command without the profile of a login
@@ -46,9 +54,9 @@ class Host:
     name: str
     program: str = "gputui"
 
-    def command(self, words: str, *options: str) -> list[str]:
-        """Return the command that runs gputui with `words`, text of a shell, on this host."""
-        remote = f"sh -c {shlex.quote(f'{OWN_PLACE}exec {self.program} {words}')}"
+    def command(self, words: str, *options: str, before: str = "") -> list[str]:
+        """Return the command that runs gputui with `words` on this host, after `before`; both are text of a shell."""
+        remote = f"sh -c {shlex.quote(f'{OWN_PLACE}{before}exec {self.program} {words}')}"
         return ["ssh", *options, "--", self.name, remote]
 
 
@@ -128,14 +136,13 @@ class Link:
         return self.rows is not before
 
     def _connect(self, moment: float) -> None:
-        options = ("-T", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}")
         self.content, self._rest, self._remarks, self._heard, self._beat_due = {}, b"", [""], moment, moment
         self._stream, theirs = socket.socketpair()
         self._stream.setblocking(False)
         try:
             # In a session of its own it has no terminal to ask for a password.
             self._process = subprocess.Popen(
-                self.host.command("hosts --here", *options), stdin=theirs.fileno(), stdout=theirs.fileno(),
+                self.host.command("hosts --here", *UNASKED), stdin=theirs.fileno(), stdout=theirs.fileno(),
                 stderr=subprocess.STDOUT, start_new_session=True, env=os.environ | {"SSH_ASKPASS_REQUIRE": "never"},
             )  # fmt: skip
         except OSError as fault:
@@ -213,3 +220,53 @@ def _figures(gpus: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     used, total = (sum(gpu[f"memory_{name}_bytes"] or 0 for gpu in gpus) for name in ("used", "total"))
     memory = f"{gibibytes(used)} / {gibibytes(total)}" if total else ""
     return share(sum(busy) / len(busy)) if busy else "", memory
+
+
+# ---- a preset for one of them ---------------------------------------------------------------------
+
+
+def first_to_start(links: Sequence[Link], preset: Preset) -> Link:
+    """Return the connection to the host that has the GPUs of the preset free and nothing waiting, else that on which
+    least waits and runs. Raises ValueError if none answers."""
+    choice = preset.options.device.choice
+
+    def later(link: Link) -> tuple[bool, int, int]:
+        gpus, runs, waiting = link.content["gpus"], link.content["runs"], len(link.content["queue"])
+        of_kind = [gpu for gpu in gpus if choice is None or choice.allows(gpu["name"], gpu["memory_total_bytes"])]
+        free = sum(gpu["free"] for gpu in of_kind)
+        going_on = sum(run["state"] in ACTIVE_STATES for run in runs)
+        return bool(waiting) or free < (choice.count if choice else 1), waiting + going_on, -free
+
+    if (first := min((link for link in links if link.content), key=later, default=None)) is None:
+        raise ValueError("\n".join(f"{link.host.name}: {link.fault or 'no answer'}" for link in links))
+    return first
+
+
+def send(preset: Preset, host: Host) -> str:
+    """Copy the preset and the Python files next to its code to ~/gputui-sent on the host, and queue it there. Returns
+    what gputui says there. Raises ValueError with its reasons if it refuses."""
+    options = preset.options
+    with tempfile.TemporaryDirectory() as folder, io.BytesIO() as archive:
+        staged = Run(Path(folder))
+        if (entry := options.workload.entry) is not None:
+            code_copy.make(staged, options.with_values({"run.code": "live"}))  # without links to what stays here
+            if (copy := code_copy.of(staged)) is None:
+                raise ValueError(code_copy.read(staged).left_out or f"{entry} names a module, which is not sent")
+            there = str(code_copy.used_entry(parse_entry(entry), Path(copy.name)))
+            options = options.with_values({"workload.entry": there, "workload.folder": None})
+        staged.file("preset.yaml").write_text(replace(preset, options=options).changed_as_yaml(), encoding="utf-8")
+        with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+            tar.add(folder, ".")
+        sent = f'"$HOME"/gputui-sent/{shlex.quote(f"{time.strftime(STAMP)}-{preset.name}")}'
+        before = f"mkdir -p {sent} && cd {sent} && tar xzf - && "
+        command = host.command("--preset ./preset.yaml --queue", *UNASKED, before=before)
+        try:
+            done = subprocess.run(
+                command, input=archive.getvalue(), capture_output=True, timeout=SEND_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"{host.name} has not answered for {SEND_SECONDS:.0f} s") from None
+    said = harmless((done.stdout + done.stderr).decode(errors="replace").strip())
+    if done.returncode:
+        raise ValueError(said or f"ssh {host.name} has ended with {done.returncode}")
+    return said

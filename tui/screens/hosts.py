@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import ClassVar
 
-from textual import events, on
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ..base import keys
+from ..base.errors import clean
 from ..drawing.rows import Row, fitting, wrapped
-from ..reading.hosts import TICK_SECONDS, Host, HostRow, Link
+from ..reading.hosts import TICK_SECONDS, Host, HostRow, Link, first_to_start, send
 from ..upstream.partial_updates import send_changed_cells
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
 from . import saving
 from .base import FollowingScreen, Header
+from .dialogs import Ask, complaining
 
 BUSY, MEMORY, LEAST_NAME = 6, 14, 24  # columns
 
@@ -39,6 +42,7 @@ class HostsScreen(FollowingScreen[Mapping[str, HostRow]]):
     HELP_SECTIONS = (("Rows", ABOUT),)
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", meaning="open gputui on the host; on a run, its live view"),
+        keys.bind("queue", "send", meaning="queue the form's preset, with its code, on the host that starts it first"),
         *keys.moves("pick(1)", "pick(-1)", "pick_edge(0)", "pick_edge(-1)", "pick(10)", "pick(-10)"),
         *keys.back(),
     ]
@@ -49,6 +53,7 @@ class HostsScreen(FollowingScreen[Mapping[str, HostRow]]):
         self.hosts = hosts
         self._picked = ""  # the key of the row under the cursor
         self._top = 0  # the first row that is shown
+        self._links: Sequence[Link] = ()
 
     def compose(self) -> ComposeResult:
         yield Header()
@@ -57,7 +62,7 @@ class HostsScreen(FollowingScreen[Mapping[str, HostRow]]):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Mapping[str, HostRow]]:
-        links = [Link(host) for host in self.hosts]
+        self._links = links = [Link(host) for host in self.hosts]
         try:
             while not leaving.wait(TICK_SECONDS):
                 if [link for link in links if link.look()] or self.latest is None:
@@ -114,3 +119,14 @@ class HostsScreen(FollowingScreen[Mapping[str, HostRow]]):
         command = row.host.command(f"watch {shlex.quote(row.run)}" if row.run else "", "-t")
         by_hand = f"by hand: {shlex.join(command)}"
         saving.leave_terminal_to(self.app, command, f"gputui on {row.host.name}", by_hand, by_hand)
+
+    @work(exclusive=True, group="copying")
+    async def action_send(self) -> None:
+        """Queue the form's preset on the host that starts it first, after a question."""
+        preset = self.app.form_state.preset
+        with complaining(self.app, f"{preset.name} is not queued: "):
+            host = first_to_start(self._links, preset).host
+            question = f"Queue {preset.name} on {host.name}, which starts it first?"
+            if await self.app.push_screen_wait(Ask(question, ("Queue", "Cancel"), "queue")) == "Queue":
+                said = await asyncio.to_thread(send, preset, host)
+                self.app.notify(clean(f"{host.name}: {said}"), markup=False)
