@@ -474,6 +474,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
                 traced = self._test.get_concrete_function(iterator, constant(count))
             self._warn_of_draws(lambda: traced)
         logs, _ = self._test(iterator, constant(count))
+        if not self._tests_left:
+            self._evaluated = None  # kept until the next evaluation, its end would be waited for then
         if compiles:
             floats(logs)  # waits for the device
             self._first_evaluation.compiled()
