@@ -18,12 +18,12 @@ LINES = {
     "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 981, "engine/notify": 368, "engine/options": 2324,
     "engine/prepare": 793, "engine/presets": 886, "engine/process": 2583, "engine/profile": 611, "engine/proof": 1657,
     "engine/queue": 2450, "engine/runs": 3517, "engine/scaling": 347, "engine/sweep": 1613, "engine/system": 1002,
-    "engine/telemetry": 2072, "engine/trainer": 14462, "engine/trials": 3476, "engine/tune": 3121, "tui": 915,
+    "engine/telemetry": 2072, "engine/trainer": 14464, "engine/trials": 3476, "engine/tune": 3121, "tui": 915,
     "tui/base": 1412, "tui/commands": 4007, "tui/drawing": 4284, "tui/form": 640, "tui/printing": 275,
     "tui/reading": 2797, "tui/screens": 7974, "tui/upstream": 687, "tui/widgets": 2276, "tui/wording": 438,
 }  # fmt: skip
 COUNTS = {
-    "lines": 81284, "files": 420, "files below 100 lines": 116, "lines of docstrings": 6138, "functions": 5781,
+    "lines": 81286, "files": 420, "files below 100 lines": 116, "lines of docstrings": 6138, "functions": 5781,
     "imports in functions": 212, "class names in two modules": 36,
 }  # fmt: skip
 

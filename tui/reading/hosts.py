@@ -266,7 +266,7 @@ def send(preset: Preset, host: Host) -> str:
             )
         except subprocess.TimeoutExpired:
             raise ValueError(f"{host.name} has not answered for {SEND_SECONDS:.0f} s") from None
-    said = harmless((done.stdout + done.stderr).decode(errors="replace").strip())
+    answer = harmless((done.stdout + done.stderr).decode(errors="replace").strip())
     if done.returncode:
-        raise ValueError(said or f"ssh {host.name} has ended with {done.returncode}")
-    return said
+        raise ValueError(answer or f"ssh {host.name} has ended with {done.returncode}")
+    return answer

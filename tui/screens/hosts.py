@@ -128,5 +128,5 @@ class HostsScreen(FollowingScreen[Mapping[str, HostRow]]):
             host = first_to_start(self._links, preset).host
             question = f"Queue {preset.name} on {host.name}, which starts it first?"
             if await self.app.push_screen_wait(Ask(question, ("Queue", "Cancel"), "queue")) == "Queue":
-                said = await asyncio.to_thread(send, preset, host)
-                self.app.notify(clean(f"{host.name}: {said}"), markup=False)
+                answer = await asyncio.to_thread(send, preset, host)
+                self.app.notify(clean(f"{host.name}: {answer}"), markup=False)
