@@ -226,7 +226,7 @@ def round_scale(low: float, high: float, tall: int) -> Scale:
         spare = abs(low) * 0.1 or 1.0
         low, high = low - spare * (low != 0), high + spare
     gaps = max(1, tall - 1)
-    least = 1 if gaps < 4 and 0.5 < high <= 1 else 2  # no label above 1, as that of a share would be
+    least = 1 if gaps == 3 and 0.5 < high <= 1 else 2  # no label above 1, as that of a share would be
     spare_rows = range(min(gaps // 4, MOST_SPARE_ROWS) + 1)
     candidates = [
         _lifted(_scale_of(low, high, count), gaps, spare)
