@@ -61,8 +61,8 @@ HIGH_CONTRAST = Theme(
         "moderate": "#ffff00",
         "heavy": "#ff5555",
         **_SIXTEEN_CURVES,
-        "picked": "#0000aa",  # a mixed colour would be grey in sixteen colours
-        "here": "#0000aa",
+        "picked": "#000080",  # a mixed colour would be grey in sixteen colours
+        "here": "#000080",
         "grid": "#808080",  # a fainter grey would be black in sixteen colours
         "text-muted": "#ffffff",
         "text-disabled": "#ffffff",
@@ -71,7 +71,7 @@ HIGH_CONTRAST = Theme(
         "border-blurred": "#ffffff",
         "block-cursor-foreground": "#000000",
         "block-cursor-background": "#00ffff",
-        "block-cursor-blurred-background": "#0000aa",  # in the palette, whose field has the focus
+        "block-cursor-blurred-background": "#000080",  # in the palette, whose field has the focus
         "block-cursor-blurred-foreground": "#ffffff",
         "footer-background": "#000000",
         "footer-key-foreground": "#00ffff",

@@ -40,7 +40,8 @@ def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator
     else:
         roomy = width >= COMFORTABLE[0] and height >= COMFORTABLE[1]
         remedy = "" if roomy else f"from {COMFORTABLE[0]} x {COMFORTABLE[1]} on, more is shown"
-        yield Finding("ok", "terminal", f"{width} x {height} characters, {colours:,} colours", remedy)
+        many = f", {colours:,} colours" if colours >= 256 else ""
+        yield Finding("ok", "terminal", f"{width} x {height} characters{many}", remedy)
 
 
 def _colours(environment: Mapping[str, str]) -> int:

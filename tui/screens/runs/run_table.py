@@ -14,7 +14,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import OptionList
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from ....engine.runs.run import WAITING
@@ -45,7 +45,11 @@ KEYS = (
 
 class ColumnsScreen(ListDialog[list[str]]):
     """Lets the user choose columns. The result is their names in order, an empty list for the usual columns, or None
-    for no change."""
+    for no change. What a column shows is cut in the list, and stands whole below it."""
+
+    DEFAULT_CSS = """
+    ColumnsScreen > Vertical { #about { height: 3; } OptionList, OptionList:focus { max-height: 60vh; } }
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("mark", "show_or_hide", "Show or hide", meaning="show or hide the column"),
@@ -64,6 +68,7 @@ class ColumnsScreen(ListDialog[list[str]]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield _Names(compact=True, markup=False)
+            yield Static(id="about", markup=False)
             yield KeyHints(KEYS)
 
     def on_mount(self) -> None:
@@ -97,6 +102,9 @@ class ColumnsScreen(ListDialog[list[str]]):
 
     def action_take(self) -> None:
         self.dismiss([name for name in self.order if name in self.chosen])
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        self.query_one("#about", Static).update(COLUMNS[event.option.id or ""].about)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()

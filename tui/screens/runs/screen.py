@@ -65,7 +65,7 @@ MOST_COMPARED = 12  # trials, the best first
 
 
 REFRESH_SECONDS = 2.0
-FILTERED_BY = "filter by words in title, state, start, id, #tag, note or description"
+FILTERED_BY = "filter by words in title, state, day, id, #tag, note or description"
 FIRST = 200  # of the newest runs: there may be thousands, and more are read when the cursor comes near the last of them
 
 
