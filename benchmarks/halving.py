@@ -68,7 +68,7 @@ def measure(home: Path, given: argparse.Namespace, halves: bool) -> Measured:
         events = read_events(home / "runs" / trial["run"], [EVENTS_FILE])
         ends = events.of(EpochEnd)
         epochs[json.dumps(trial["changes"])] = [(end.epoch, dict(end.metrics)) for end in ends]
-        in_epochs += sum(end.seconds for end in ends)
+        in_epochs += sum(end.seconds or 0.0 for end in ends)
         starts += len(events.of(Started))
     return Measured(record["seconds"], in_epochs, starts, epochs, record["sweep"]["winner"])
 

@@ -131,6 +131,7 @@ class _Code:
 
 
 SEED = "train.seed"
+OPTIONS_UNKNOWN = "its options are not known"
 NO_DIFFERENCE = (SEED, "run.code")  # options in which repeats may differ
 VERSIONS = {**BACKENDS, "keras": "Keras", "python": "Python"}  # keys of the event `started`, with names
 
@@ -204,7 +205,7 @@ def compare(line_up: LineUp) -> Comparison:
     notes += [
         f"{run.name}: {text}"
         for run, preset in zip(runs, read, strict=True)
-        for text in (*run.damage, preset[1], _not_restored(run.whole_result))
+        for text in (*run.damage, preset[1] or OPTIONS_UNKNOWN * (not preset[0]), _not_restored(run.whole_result))
         if text
     ]
     chiefs = [chief.id for run in runs if (chief := run_cluster.local_chief(run)) is not None]
@@ -220,13 +221,16 @@ def compare(line_up: LineUp) -> Comparison:
         OptionRow(key, tuple(of_run.get(key) for of_run in options), tuple(why.get(key, "") for why in unapplied))
         for key in dict.fromkeys(key for of_run in options for key in of_run)
     ]
+    with_options = [place for place, of_run in enumerate(options) if of_run]
     return Comparison(
         baseline=runs[0].id,
         choice=line_up.choice,
         runs=tuple(run.id for run in runs),
         states=states,
         groups=groups,
-        options=tuple(row for row in different if any(value != row.values[0] for value in row.values)),
+        options=tuple(
+            row for row in different if any(row.values[at] != row.values[with_options[0]] for at in with_options)
+        ),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
         notes=(*notes, *caveats(options, results, states, started, [row.key for row in versions])),
         titles=tuple(title_of(run) for run in runs),
@@ -265,11 +269,11 @@ def _groups(
 ) -> tuple[int, ...]:
     """Repeats have equal options but the seed, worker (None on one machine), versions and code, and the same number."""
     kinds: list[dict[str, Any]] = []
-    numbers = []
+    numbers = list[int]()
     for of_run, worker, versions, code in zip(options, workers, versions_of_runs, codes, strict=True):
         kind = {key: value for key, value in of_run.items() if key not in NO_DIFFERENCE}
         kind |= {"worker": worker, "code": code}
-        kind["versions"] = [versions.get(name) for name in VERSIONS]
+        kind["versions"] = [versions.get(name) for name in VERSIONS] if versions else len(numbers)  # of another program
         if kind not in kinds:
             kinds.append(kind)
         numbers.append(kinds.index(kind))

@@ -319,7 +319,7 @@ class EpochEnd(Event):
     epoch: int  # counted from 1
     step: int  # counted over all epochs
     metrics: Mapping[str, float | None]  # means over the epoch, those of the validation too
-    seconds: float  # with the evaluation
+    seconds: float | None  # with the evaluation; None in a log without times
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -15,11 +17,13 @@ from pathlib import Path
 
 from ..files import places, run_numbers
 from ..files.places import runs_folder
-from ..files.reading import why
-from ..files.values import NO_NAME, nameable
+from ..files.reading import why, written_at
+from ..files.values import NO_NAME, harmless, nameable, plain
 from ..files.writing import sync, write_atomically
 from ..system import locks
-from . import run_cluster, titles
+from . import other_logs, run_cluster, titles
+from .events import EVENTS_FILE
+from .parsing import EventWriter
 from .run import Run, RunError
 from .run_cluster import FILE, Cluster
 
@@ -149,6 +153,8 @@ def find(text: str) -> Run:
     """The run whose short name (`r42`), name or id is `text`, whose id contains it, or else whose preset it is; for
     `latest` the newest, of several machines the chief's. RunError if none or several match.
     """
+    if other_logs.is_path(text):
+        return opened(Path(text))
     if (folder := run_numbers.named(text, runs_folder())) is not None:
         if text != folder.name and (runs_folder() / text).is_dir():
             raise RunError(f"{text} is the short name of {folder.name}, and another run's folder: rename that folder")
@@ -173,6 +179,35 @@ def find(text: str) -> Run:
     if len(matching) == 1:
         return matching[0]
     if not matching:
-        raise RunError(f"no run called {text!r}; gputui runs lists them")
+        of_log = f", and ./{text} names a log" if Path(text).exists() else ""
+        raise RunError(f"no run called {text!r}; gputui runs lists them{of_log}")
     named = ", ".join(run.id for run in matching[:NAMED]) + (" ..." if len(matching) > NAMED else "")
     raise RunError(f"{text!r} matches {len(matching)} runs ({named}); give more of the id")
+
+
+def opened(path: Path) -> Run:
+    """Return the run of a log of TensorBoard or CSVLogger, which is read anew if it has changed. Raises RunError."""
+    log = other_logs.read(path)
+    began, written = log.dated[0][0], max(file.stat().st_mtime for file in log.files)
+    name, place = harmless(log.place.stem), hashlib.sha256(os.fsencode(log.place)).hexdigest()[:8]
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "log"
+    earlier = next(iter(runs_folder().glob(f"*-{place}")), None) if runs_folder().is_dir() else None
+    run = Run(earlier or runs_folder() / f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(began))}-{slug}-{place}")
+    if earlier is None:
+        places.make(runs_folder(), exist_ok=True)
+        about = f"schema_version: 1\ndescription: {json.dumps(f'Read from {harmless(str(log.place))}')}\n"
+        create_at(run.path, about, titles.Origin(name).as_file())
+        os.utime(run.file("preset.yaml"), (began, began))
+        _give_number(run.path)
+    elif written == written_at(run.file(EVENTS_FILE)):
+        return run
+    draft = run.file(f".{EVENTS_FILE}")
+    draft.unlink(missing_ok=True)
+    writer = EventWriter(draft, run.id)
+    for t, event in log.dated:
+        writer.emit(event, t)
+    writer.close()
+    write_atomically(run.file("result.json"), json.dumps(plain(log.summary), indent=1))
+    os.utime(draft, (written, written))
+    os.replace(draft, run.file(EVENTS_FILE))
+    return run

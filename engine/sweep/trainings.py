@@ -156,7 +156,7 @@ class QueuedTrainings:
         test = {name: value for name, value in metrics.items() if name.startswith("test_")}
         state, error = run.state, (result or {}).get("error") or {}
         if state in ("ok", "stopped"):
-            each = statistics.median(event.seconds for event in by_epoch.values()) if by_epoch else None
+            each = statistics.median(event.seconds or 0.0 for event in by_epoch.values()) if by_epoch else None
             return Look(DONE if state == "ok" else STOPPED, figures, seconds, epoch_seconds=each, test=test)
         message = (error.get("message") or f"it has {state}").partition("\n")[0]
         kind = "" if state in (CRASHED, OUT_OF_MEMORY, TIMEOUT) else error.get("kind")

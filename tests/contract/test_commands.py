@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tests.support.queued import no_runner
 from tests.support.recorded_proof import write_proof
 
 NOW = 1_796_120_000.0
+KERAS_LOG = Path(recorded.__file__).parent / "keras_log"
 FILES = {
     "good.yaml": "description: good\ntrain: {epochs: 2}\n",
     "noted.yaml": "device: {memory_limit_mb: 64}\ntrain:\n  steps_per_epoch: 5\n",
@@ -34,6 +36,8 @@ FILES = {
     "gone.yaml": "workload: {entry: 'gone.py:build'}\n", "data.yaml": "workload: {data: 'npz:a.npz'}\n",
     "sub/below.yaml": "extends: ../base.yml\ninput: {cache: kept}\n", "compose.yaml": "services: {a: 1}\n",
     "round.yaml": "extends: trip.yaml\n", "trip.yaml": "extends: round.yaml\n",
+    "epochs.csv": "epoch;loss;val_loss\n0;0.5;0.75\n1;0.25;nan\n2;0.125;NA\n3;0.1\n", "sub/table.csv": "a,b\n1,2\n",
+    "empty.csv": "epoch,loss\n",
     "mine.py": "def build(context):\n    context.args['units']\n", "input-heavy.yaml": "train: {epochs: 1}\n",
 }  # fmt: skip
 
@@ -64,6 +68,12 @@ def session(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, not_at_
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    os.utime(folder / "epochs.csv", (NOW - 3600,) * 2)
+    shutil.copytree(KERAS_LOG, folder / "fit")  # of Keras' own TensorBoard callback
+    shutil.copytree(KERAS_LOG / "train", folder / "several" / "damaged")
+    shutil.copytree(KERAS_LOG, folder / "several" / "whole")
+    cut = next((folder / "several" / "damaged").iterdir())
+    os.truncate(cut, cut.stat().st_size - 100)
     monkeypatch.chdir(folder)
     for number, (name, outcome) in enumerate((("cnn", "ok"), ("vit", "stopped"), ("mlp", None))):
         pid = None if outcome else os.getpid()
@@ -105,12 +115,13 @@ def told(words: str, session: Session, capsys: pytest.CaptureFixture[str]) -> It
     text = "\n".join([*(line or "-" for line in out.splitlines()), *errors])
     text = text.replace(str(session.folder / "here"), "HERE").replace(str(session.folder), "PARENT")
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(?=  0.0 s)", "by the file", text)
+    text = re.sub(r"(?<=[a-z])-[0-9a-f]{8}\b", "-PLACE", text)
     text = re.sub(r"\d+(\.\d)? [KM]iB", "SIZE", re.sub(r"seed: \d{6,}", "seed: DRAWN", text))
     first, *more = text.split("\n")
     yield f"[{code}] {first}".rstrip()
     yield from more
 
 
-@pytest.mark.parametrize("name", ["commands", "presets", "queue"])
+@pytest.mark.parametrize("name", ["commands", "logs", "presets", "queue"])
 def test_what_commands_answer(name: str, golden: Golden, session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     golden.answers(f"answers/{name}.txt", lambda words: told(words, session, capsys))

@@ -52,13 +52,15 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
     ]
     rate = Plot(_RATE.label, "", (Curve("", now.line(_RATE.progress)),), "zero", x_unit="step")
     charts[_BEFORE_GPUS:_BEFORE_GPUS] = [*of_gpus(now, _training(now)), *([] if rate.empty else [rate])]
+    if now.outcome is not None:
+        charts = [plot for plot in charts if not plot.empty] or charts
     return [arranged(replace(plot, key=plot.title), now, drawn) for plot in charts]
 
 
 def on_one_axis(now: Snapshot, drawn: Charts, window: Window | None = None) -> list[Plot]:
-    """Return the charts of a run, all from 0 to its newest reading on the axis of the settings, by default time.
-    `window` is the visible part."""
-    axis = drawn.x_axis if drawn.x_axis in now.pace.axes() else "time"
+    """Return the charts of a run, all from 0 to its newest reading on the axis of the settings, by default time (steps
+    if no time is known). `window` is the visible part."""
+    axis = drawn.x_axis if drawn.x_axis in now.pace.axes() else "time" if now.elapsed else "step"
     end = max((now.pace.place(axis, *line.end) for line in now.lines.values() if len(line)), default=0.0)
     final = _is_final(now, axis, end)
     seen = (window[1] - window[0]) / end if window and end else 1.0

@@ -110,7 +110,8 @@ def _progress(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 
 
 def _times(now: Snapshot) -> list[Row]:
-    elapsed: Row = [(f"{clock(now.elapsed):>9}", "value"), (" elapsed", "label")]
+    seconds = now.elapsed if now.outcome is None else now.elapsed or None  # a log of another program may have no times
+    elapsed: Row = [(f"{clock(seconds):>9}", "value"), (" elapsed", "label")]
     if now.outcome is not None:
         return [elapsed]
     left = clock(now.progress.eta_seconds if now.progress else None)
