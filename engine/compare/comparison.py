@@ -132,6 +132,7 @@ class _Code:
 
 SEED = "train.seed"
 OPTIONS_UNKNOWN = "its options are not known"
+LEFT = "workload.left_to_fit"
 NO_DIFFERENCE = (SEED, "run.code")  # options in which repeats may differ
 VERSIONS = {**BACKENDS, "keras": "Keras", "python": "Python"}  # keys of the event `started`, with names
 
@@ -189,10 +190,10 @@ def compare(line_up: LineUp) -> Comparison:
     """Return the comparison of two or more runs. A run without a result has no figures."""
     runs = line_up.runs
     read = [read_options(run) for run in runs]
-    options = [{key: value for key, value in of_run.items() if not is_private(key)} for of_run, _ in read]
     results = [_flat(run.whole_result) for run in runs]
     places = [run_cluster.of_run(run) for run in runs]
     started = [launched_with.started(run) for run in runs]
+    options = [_settled(of_run, event) for (of_run, _), event in zip(read, started, strict=True)]
     versions_of_runs = [event.versions if event else {} for event in started]
     code = code_row(runs)
     codes = code.numbers if code else (0,) * len(runs)
@@ -243,6 +244,12 @@ def compare(line_up: LineUp) -> Comparison:
             [(figure, [result.get(figure.key) for result in results]) for figure in metrics],
         ),
     )
+
+
+def _settled(options: Options, started: Started | None) -> Options:
+    # what a script's fit decided has the value that it had there; None if that is not known
+    known = {key: started.option(key) if started else None for key in options.get(LEFT) or ()}
+    return {key: value for key, value in {**options, **known}.items() if not is_private(key) and key != LEFT}
 
 
 def _not_restored(result: Mapping[str, Any]) -> str:

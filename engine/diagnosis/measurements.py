@@ -116,6 +116,11 @@ class Measurements:
         """True if a script has run its own fit, which Monitor has watched."""
         return self.inapplicable.get("input.parallel_calls") == SCRIPT
 
+    @property
+    def in_script(self) -> bool:
+        """True if a script makes the data, whose fit gputui runs or Monitor has watched: there is no `build`."""
+        return self.of_script or self.option("workload.left_to_fit") is not None
+
     def option(self, key: str) -> Any:
         return self.options.get(key)
 

@@ -266,14 +266,14 @@ def in_the_data(s: Measurements) -> Remedy:
     if s.crowded:
         cores = f"other programs use {share(s.others_cpu)} of the CPU; "
     stage = s.slowest_stage
-    if stage is None and s.of_script:
+    if stage is None and s.in_script:
         return Remedy("input", {}, f"{cores}{IN_SCRIPT}")
     if stage is None:
         return Remedy("input", {}, f"{cores}no option is left that could speed up the input: {ANY_STAGE}")
     name = str(stage["name"])
     if s.of_script or s.inapplicable.get("input.parallel_calls") == BATCHED:
         slow = f"the slowest stage of your pipeline is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
-        if s.of_script:
+        if s.in_script:
             return Remedy("input", {}, f"{cores}{slow}: {IN_SCRIPT}")
         return Remedy("input", {}, f"{cores}{slow}: {SINGLE_SAMPLES}", code=SINGLE_SAMPLES_CODE)
     advice = next((text for stage_name, text in ADVICE.items() if name.startswith(stage_name)), ANY_STAGE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from .. import figures
@@ -126,19 +126,19 @@ def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
                 chosen.append(remedy)
     if verdicts[:1] == ["input_bound"] and not any(remedy.step == "input" for remedy in chosen):
         chosen.append(in_the_data(measured))
-    chosen = [_within_reach(remedy, measured.inapplicable) for remedy in chosen]
+    chosen = [_within_reach(remedy, measured) for remedy in chosen]
     if measured.of_script and verdicts[:1] == ["undecided"]:
         chosen.append(IN_A_PRESET)
     order = UNDERFILLED_ORDER if verdicts[:1] == ["underfilled"] else ORDER
     return sorted(chosen, key=lambda remedy: (order.index(remedy.step), not remedy.changes))
 
 
-def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
+def _within_reach(remedy: Remedy, s: Measurements) -> Remedy:
     # advice on the user's code if the option has no effect on it
-    key, why = next(((key, inapplicable[key]) for key in remedy.changes if key in inapplicable), ("", ""))
+    key, why = next(((key, s.inapplicable[key]) for key in remedy.changes if key in s.inapplicable), ("", ""))
     if not why:
         return remedy
-    code = SINGLE_SAMPLES_CODE if remedy.step == "input" and why == own_code.BATCHED else ()
+    code = SINGLE_SAMPLES_CODE if remedy.step == "input" and why == own_code.BATCHED and not s.in_script else ()
     stale = why.startswith(own_code.STALE)
     settings = f"; {own_code.remedy(key, why)} with {key}={remedy.changes[key]}" if stale else ""
     return Remedy(remedy.step, {}, f"in your code ({why}): {remedy.reason}{settings}", code=code)

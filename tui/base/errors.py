@@ -63,7 +63,7 @@ def complain(text: object) -> None:
 
 
 def report(fault: Exception) -> int:
-    from ...engine.files import writing
+    from ...engine.files import places, writing
     from ...engine.files.writing import ExistsError
     from ...engine.job.cluster import ClusterError
     from ...engine.presets import PresetError
@@ -87,7 +87,8 @@ def report(fault: Exception) -> int:
                 os.getcwd()
             except OSError:
                 where = "the current folder has been deleted; change to another one"
-        elsewhere = f"\n{ON_ANOTHER_DISK}" if fault.filename and writing.refusal(fault) else ""
+        at_home = fault.filename and str(places.home()).startswith(str(fault.filename))
+        elsewhere = f"\n{ON_ANOTHER_DISK}" if at_home or (fault.filename and writing.refusal(fault)) else ""
         complain((f"{fault.strerror or fault}: {where}" if where else f"{fault.strerror or fault}") + elsewhere)
     else:
         complain(f"unexpected {type(fault).__name__}: {brief(str(fault))}\nplease report it, with the command you gave")

@@ -446,7 +446,9 @@ def summary_table(summary: Summary, devices: Sequence[str]) -> Table:
     """Return a table of the results of a run, `summary` of its last event, with names and values. `devices` are the
     names of the devices that have trained."""
     table = Table(box=None, show_header=False, pad_edge=False)
-    rows = [(figure.label, figure.text(at(summary, figure.key))) for figure in summed_up(devices) if figure is not LOSS]
+    values = {figure: at(summary, figure.key) for figure in summed_up(devices) if figure is not LOSS}
+    # of a run that ended before its first step no zeros
+    rows = [(figure.label, figure.text(value)) for figure, value in values.items() if value or summary.steps]
     metrics = summary.metrics
     rows += [(metric(name).label, metric(name).text(value)) for name, value in metrics.items()]
     if metrics:

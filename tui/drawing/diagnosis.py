@@ -17,7 +17,7 @@ from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.snapshot import Snapshot
 from ..wording.run import next_step
-from .live.head import confidence, mark, sentence
+from .live.head import confidence, error, mark, sentence
 from .rows import Row, fit, fitting, gauge, hanging, headline, length
 
 SIGNAL, WIDE_SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 24, 10, 11, 42
@@ -30,15 +30,17 @@ ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
 def rows(diagnosis: Diagnosis, now: Snapshot, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
-    """Return the diagnosis as rows: verdict, remedies (early, to be seen without scrolling), evidence, input stages."""
+    """Return the diagnosis as rows: the error that ended the run, verdict, remedies (early, to be seen without
+    scrolling), evidence, input stages."""
     parts = (
         _verdict(diagnosis, now.diagnosed_before_resume, width, glyphs),
-        _remedies(diagnosis, width, glyphs),
+        _remedies(diagnosis, width, glyphs) if diagnosis.remedies or now.error is None else [],
         _evidence(diagnosis, width, glyphs),
         stage_rows(now.input_stages, diagnosis.verdict == "input_bound", step_ms, width, glyphs),
     )
     judgement = clean(diagnosis.learning)
-    drawn: list[Row] = _wrapped(f"{glyphs.warn} {judgement}", width, 0, "warn") if judgement else []
+    drawn = error(now, width, glyphs)
+    drawn += _wrapped(f"{glyphs.warn} {judgement}", width, 0, "warn") if judgement else []
     drawn += _wrapped(diagnosis.learning_remedy, width, 2, "value")
     for part in parts:
         drawn += ([[]] if drawn and part else []) + part

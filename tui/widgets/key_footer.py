@@ -22,6 +22,7 @@ from .row_widgets import Painted
 
 ALWAYS = ("help", "back", "leave")  # the way to the other keys, and the way out
 MOST_KEYS = 9  # more are read by nobody; the help has all
+ROOMY = 84  # columns from which the footer says that runs go on
 
 
 class KeyFooter(ChosenKeys):
@@ -70,7 +71,8 @@ class KeyFooter(ChosenKeys):
     def _labelled(self, key: ActiveBinding) -> ActiveBinding:
         binding, labels = key.binding, getattr(self.screen, "labels_now", {})
         label, show = labels.get(binding.id or "", binding.description), binding.show
-        if (binding.action, binding.id) == ("app.quit", "leave") and getattr(self.app, "running_count", False):
+        quits = (binding.action, binding.id) == ("app.quit", "leave") and self.size.width >= ROOMY
+        if quits and getattr(self.app, "running_count", False):
             label += ", runs go on"
         if (binding.key, binding.action) == ("enter", "submit") and isinstance(self.screen.focused, Input):
             label, show = keys.VERBS["accept"].label, True

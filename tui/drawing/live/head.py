@@ -243,18 +243,21 @@ def is_due(now: Snapshot) -> bool:
 
 
 def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_ROWS) -> list[Row]:
-    """Return that the training learns nothing, if known, then the verdict on the speed with its certainty, if due."""
+    """Return that the training learns nothing, if known, then the verdict on the speed with its certainty, if due; of
+    a run that failed no `No verdict`, above its error."""
     drawn = learning_rows(now, width, glyphs, 1 if is_due(now) else most)
-    if (diagnosis := now.diagnosis) is not None:
+    if (diagnosis := now.diagnosis) is not None and now.error is not None and diagnosis.verdict == "undecided":
+        return drawn
+    if diagnosis is not None:
         sign, sure = mark(diagnosis, glyphs), confidence(diagnosis, now.diagnosed_before_resume)
         lead, after = length([sign]) + 1, f" ({sure})" if sure else ""
-        lines = whole_lines(sentence(diagnosis), width - lead - len(after), glyphs, most)
+        lines = whole_lines(sentence(diagnosis), width - lead - len(after), glyphs, most - len(drawn))
         speed = hanging(lines, "value", [sign, (" ", "")])
         speed[-1].append((after, "label"))
         drawn += [fit(row, width) for row in speed]
     elif is_due(now):
         drawn.append([(MEASURING, "label")])
-    return drawn[:most]
+    return drawn
 
 
 def learning_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_ROWS) -> list[Row]:
