@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
+from textual.widgets.data_table import RowKey
 
 from tests.doors.engine import Run, all_runs, comparison
 from tests.doors.tui import (
@@ -107,6 +108,11 @@ async def test_of_thousands_of_runs_only_the_newest_are_read_until_more_are_need
         await pilot.press("down")
         await wait_for(pilot, "5 of 5 runs")
     async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "2 of 5 runs")
+        screen = pilot.app.screen
+        assert isinstance(screen, RunsScreen)
+        screen.latest = None  # a key before the first reading
+        screen.on_data_table_row_highlighted(DataTable.RowHighlighted(screen.table, 0, RowKey("")))
         await wait_for(pilot, "2 of 5 runs")
         await pilot.press("slash", *"oom")
         await wait_for(pilot, "1 of 5 runs")

@@ -341,7 +341,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         if near >= self._rows and len(self.shown) > self._rows:
             self._rows *= 4
             self.call_after_refresh(self.rearrange)
-        if self._unread and near >= len(self.shown):
+        if self.entries and self._unread and near >= len(self.shown):  # a key may come before the first reading
             self._read_more(4 * len(self.entries))
         self._show_current()
 
