@@ -248,8 +248,8 @@ def compare(line_up: LineUp) -> Comparison:
 
 def _settled(options: Options, started: Started | None) -> Options:
     # what a script's fit decided has the value that it had there; None if that is not known
-    known = {key: started.option(key) if started else None for key in options.get(LEFT) or ()}
-    return {key: value for key, value in {**options, **known}.items() if not is_private(key) and key != LEFT}
+    decided = {key: started.option(key) if started else None for key in options.get(LEFT) or ()}
+    return {key: value for key, value in {**options, **decided}.items() if not is_private(key) and key != LEFT}
 
 
 def _not_restored(result: Mapping[str, Any]) -> str:

@@ -41,6 +41,14 @@ def compared(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
+def test_what_a_script_s_fit_decides_has_its_value_there(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "ef":
+        run = recorded.write(home, name=name, seconds=30, settings=("workload.entry=train.py", "train.epochs=9"))
+    text = run.file("preset.yaml").read_text().replace("left_to_fit: [", "left_to_fit: [train.epochs, ")
+    run.file("preset.yaml").write_text(text.replace("epochs: 9", "epochs: 2"))
+    assert compared(capsys, "e", "f")["options"] == []
+
+
 def test_a_pinned_baseline_comes_first_until_it_is_unpinned(
     four: list[Run], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,16 @@ async def test_before_training_there_is_nothing_to_judge(home: Path) -> None:
         await wait_for(pilot, "training has not begun")
 
 
+async def test_of_a_run_that_failed_the_error_comes_first(home: Path) -> None:
+    run = diagnosed(home, seconds=3, outcome="error", diagnosis=None)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "✗ failed")
+        await pilot.press("w")
+        shown = await wait_for(pilot, "No verdict")
+        assert shown.index("✗") < shown.index("No verdict")
+        assert "no change is proposed" not in shown
+
+
 async def test_a_run_that_left_no_diagnosis_is_judged_from_its_folder(home: Path) -> None:
     run = diagnosed(home, seconds=90, diagnosis=None)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
