@@ -141,6 +141,8 @@ def memory_limit(s: Measurements) -> Iterator[Remedy | str]:
     yield "no larger batch fits; 16-bit precision halves what the layers keep"
     if s.gpu_neighbours:
         yield f"other programs take memory of this GPU: {', '.join(s.gpu_neighbours)}"
+    if not s.option("compile.recompute"):
+        yield "compile.recompute=true keeps few activations: a larger batch fits, and steps take up to a third longer"
     yield (
         "train.micro_batches computes a larger batch in parts, each in the memory of one; run.on_oom=accumulate "
         "does so by itself if memory runs out"

@@ -120,11 +120,14 @@ def optimizer(script: Script, options: Options, margin: str, before: str) -> Non
 
 def built(script: Script, options: Options) -> None:
     """Write the call that builds the model as the trainer's fit does, for the mirrored strategy, and the lines that
-    replace Keras' steps by the trainer's own, if batches are computed in parts.
+    replace Keras' steps by the trainer's own, if activations are recomputed or batches computed in parts.
     """
     if options.strategy.kind == "mirrored":
         script.define("trainer/exported.py", "build_from_a_part")
         script.text("build_from_a_part(model, strategy)")
+    if options.compile.recompute:
+        script.define("trainer/setup/recompute.py", "recompute")
+        script.add("recompute(model)", "compile.recompute")
     count = options.train.micro_batches
     if count == 1:
         return

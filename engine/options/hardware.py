@@ -212,6 +212,15 @@ class Compile(Group):
         essential=12,
         other_names="spe steps_per_loop steps_per_call",
     )
+    recompute: bool = option(
+        False,
+        "keep only a few activations of each step, and compute the others again for the gradients (gradient "
+        "checkpointing), in Functional and Sequential models",
+        call="tf.recompute_grad",
+        helps="a batch, or a model, for which memory is too small: deep models need a fraction of it for activations",
+        hurts="each step computes most of the model once more, which takes up to a third longer",
+        other_names="gradient_checkpointing checkpointing remat rematerialization activation_checkpointing",
+    )
     xla_flags: Annotated[str, Limits(max_length=2000)] | None = option(
         None,
         "XLA flags such as --xla_gpu_autotune_level=2, separated by spaces, added to those in XLA_FLAGS",

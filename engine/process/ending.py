@@ -75,6 +75,7 @@ class Evidence:
     driver_errors: Sequence[str] = ()  # lines of the driver's log about these GPUs, from shortly before
     held_pid: int | None = None  # the trainer's pid, if it does not end although it was killed
     on_oom: str = "stop"  # run.on_oom
+    recomputes: bool = False  # compile.recompute
     own: bool = False  # True if the model comes from a user's own code
     is_command: bool = False  # True for a command that has ended by itself, or as it was asked to
 
@@ -199,7 +200,13 @@ def of_fault(fault: BaseException) -> Ending | None:
 
 
 def out_of_memory(
-    batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop", own: bool = False, doing: str = ""
+    batch_size: int,
+    detail: str,
+    device_batches: int = 0,
+    on_oom: str = "stop",
+    own: bool = False,
+    doing: str = "",
+    recomputes: bool = False,
 ) -> Ending:
     """`detail` says what ran out, `doing` is the trainer's phase. `device_batches` wait in the memory of each GPU."""
     if own and doing == "building":
@@ -209,6 +216,7 @@ def out_of_memory(
     where = "out of memory in the evaluation at batch size" if evaluates else "out of memory at batch size"
     smaller = f"input.batch_size={batch_size // 2}, " if batch_size > 1 else ""
     fewer = "input.prefetch_to_device=off, " if device_batches else ""
+    fewer += "" if recomputes or evaluates else "compile.recompute=true, "
     divides = batch_size > 1 and on_oom == "stop"
     parts = "; run.on_oom=accumulate goes on with the same batch in parts" if divides else ""
     return Ending(
@@ -229,7 +237,7 @@ def _memory(seen: Evidence, how: str, device_batches: int = 0) -> Ending:
             f"out of memory while TensorFlow was {_DOING[seen.phase]}, before any data was loaded: {how}",
             f"{there}TensorFlow alone needs about 1 GiB: give the container or job more memory, or end other processes",
         )
-    end = out_of_memory(seen.batch_size, how, device_batches, seen.on_oom, seen.own, seen.phase)
+    end = out_of_memory(seen.batch_size, how, device_batches, seen.on_oom, seen.own, seen.phase, seen.recomputes)
     space = seen.ceilings.address_space_bytes
     return replace(end, hint=f"{end.hint}; the address space is also limited: {_ulimit(space)}") if space else end
 

@@ -334,6 +334,7 @@ class Supervisor:
             driver_errors=sampler.driver_errors(DRIVER_ERROR_SECONDS, gpus),
             held_pid=self.trainer.pid if self.held else None,
             on_oom=self.options.run.on_oom,
+            recomputes=self.options.compile.recompute,
             own=self.options.workload.entry is not None,
             is_command=bool(self.options.workload.command) and self.killed_at is None,
         )

@@ -27,6 +27,7 @@ from .fit.training_loop import TrainingLoop
 from .measure.run_report import RunReport
 from .setup import devices as device_setup
 from .setup import models
+from .setup import recompute as recomputing
 from .setup.compiling import optimizer_of, xla_of
 from .setup.devices import Devices
 
@@ -119,6 +120,8 @@ def loop_of(
         for part in (part for value in seeds for part in getattr(value, "values", [value])):
             seed, drawn = part.numpy()
             part.assign([(int(seed) + rendezvous.APART * joined.cluster.index) % 2**32, int(drawn)])
+    if options.compile.recompute:
+        recomputing.apply(model)
     micro_batches.require_divisible(options, model, pipeline.replicas)
     folder, exchange = report.run.file("checkpoints"), joined.exchange if joined else None
     checkpoints = Checkpoints(folder, options.run.keep, state, exchange)

@@ -44,7 +44,11 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
         options = options_json.read(report.run.path)
         stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options)
         batch_size, kind = options.input.batch_size, options.strategy.kind
-        evidence = {"on_oom": options.run.on_oom, "own": options.workload.entry is not None}
+        evidence = {
+            "on_oom": options.run.on_oom,
+            "own": options.workload.entry is not None,
+            "recomputes": options.compile.recompute,
+        }
         prepared = environment.prepare(options)
         stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options, prepared)
         _train(options, report, stop, prepared)

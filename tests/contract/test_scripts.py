@@ -37,7 +37,8 @@ CHANGES = (
     "notify.when=failure run.python=/usr/bin/python3 'run.watch=stop if loss > 9'",
     "data=synthetic | strategy.kind=mirrored strategy.devices=0,1 communication=hierarchical_copy xla=true "
     "steps_per_execution=4 prefetch_to_device=3 learning_rate_scaling=linear",
-    "strategy.kind=mirrored | communication=nccl prefetch=off micro_batches=2 xla=auto learning_rate_scaling=sqrt",
+    "strategy.kind=mirrored | communication=nccl prefetch=off micro_batches=2 recompute=true xla=auto "
+    "learning_rate_scaling=sqrt",
     "strategy.kind=mirrored | strategy.kind=multi_worker batch_size=100000",
     "data=synthetic | strategy.kind=one_device steps_per_execution=2 prefetch_to_device=off xla=auto",
     "data=synthetic | augment=heavy cache=memory prefetch=off parallel_calls=off private_threads=2 drop_remainder=true "

@@ -90,7 +90,7 @@ def test_the_script_augments_holds_validates_and_optimizes_as_gputui_does(tmp_pa
     settings = ["model=mlp", "width=0.1", "normalization=layer", f"data=npz:{tmp_path}/a.npz", "epochs=2",
                 "validation=test", "batch_size=10", "optimizer=sgd", "momentum=0.9", "nesterov=true",
                 "weight_decay=0.01", "schedule=exponential", "hold_steps=4", "warmup_steps=2",
-                "gradient_accumulation=4", "augment=heavy", "micro_batches=3",
+                "gradient_accumulation=4", "augment=heavy", "micro_batches=3", "recompute=true",
                 "deterministic=true"]  # fmt: skip
     _, ours, theirs = trained_by_both(forks, presets.defaults([*settings, "seed=5"]), tmp_path)
     assert ours == pytest.approx(theirs, rel=1e-6)
