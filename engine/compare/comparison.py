@@ -217,9 +217,9 @@ def compare(line_up: LineUp) -> Comparison:
     packages = {**VERSIONS, "gputui": "gputui"}
     versions = [OptionRow(name, tuple(of.get(key) for of in versions_of_runs)) for key, name in packages.items()]
     versions = [row for row in versions if len({value for value in row.values if value is not None}) > 1]
-    unapplied = [launched_with.unapplied(event) for event in started]
+    reasons = [event.inapplicable if event else {} for event in started]
     different = [
-        OptionRow(key, tuple(of_run.get(key) for of_run in options), tuple(why.get(key, "") for why in unapplied))
+        OptionRow(key, tuple(of_run.get(key) for of_run in options), tuple(why.get(key, "") for why in reasons))
         for key in dict.fromkeys(key for of_run in options for key in of_run)
     ]
     with_options = [place for place, of_run in enumerate(options) if of_run]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +80,3 @@ def _code(entry: Any, folder: Any) -> tuple[str, str | None] | None:
     called = parse(entry)
     file = os.path.expanduser(called.file) if called.file else f"{str(called.module).replace('.', '/')}.py"
     return os.path.abspath(os.path.join(os.path.expanduser(str(folder or ".")), file)), called.function
-
-
-def unapplied(event: Started | None) -> Mapping[str, str]:
-    """Return the options that had no effect in the run, each with the reason; empty without an event."""
-    return {item["option"]: item.get("why", "") for item in (event.not_applied if event else ()) if "option" in item}

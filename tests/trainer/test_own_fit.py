@@ -22,7 +22,7 @@ def test_a_stream_that_does_not_end_is_given_up() -> None:
     endless = tf.data.Dataset.range(3).repeat().filter(lambda number: True)
     with pytest.raises(UserError, match=r"train has more than \d+ elements, or no end") as refused:
         dataset_facts.counted(endless, "train", report, most_seconds=0.0)
-    assert refused.value.hint == "return samples next to it, or set train.steps_per_epoch"
+    assert refused.value.hint == f"return samples next to it, or {dataset_facts.ASSERTED}"
 
 
 # ---- the order of data of unknown length --------------------------------------------------------------

@@ -36,7 +36,8 @@ if is_called():
     from .train import place, print_preset
 
 BESIDE_A_PROGRAM = """
-train.py is yours, and is not changed. gputui calls a function of it that returns what is trained; write, in train.py:
+train.py is yours, and is not changed; gputui run train.py trains it as it is. With this preset gputui calls a function
+of it that returns what is trained; write, in train.py:
 
     def build(context):
         return {"model": model, "train": (x, y), "validation": (x_val, y_val), "loss": "mse", "metrics": []}

@@ -61,7 +61,7 @@ if is_called():
     from ..printing.plain_tables import console
     from ..reading.run.snapshot import EpochMean
     from ..wording import run as wording
-    from ..wording.run import DOING, ENDED, compiling, doing, error_text, is_early, naming_log, scaled_learning_rate
+    from ..wording.run import DOING, ENDED, compiling, error_text, is_early, naming_log, scaled_learning_rate
     from . import queue as in_queue
     from .stopping import Presses, code_of
 
@@ -339,8 +339,8 @@ class LineView:
 
     def on_phase(self, event: events.Phase) -> None:
         now = DOING[event.phase] if event.phase in _SAID else ""
-        if events.waits_for_others(event.phase, event.detail):
-            now = doing(event.phase, event.detail)
+        if events.waits_for_others(event.phase, event.detail) or event.detail.startswith("counting "):
+            now = event.detail
         ends_epoch = event.phase in ("evaluating", "saving")
         if self._bar is not None:
             if now:

@@ -134,8 +134,8 @@ def option_text(row: OptionRow, position: int) -> str:
 def fact_cells(comparison: Comparison) -> list[tuple[str, list[str]]]:
     """Return the versions that differ and the state of the user's code: a name, and a text for each run."""
     rows = [(row.key, [clean(value or "") for value in row.values]) for row in comparison.versions]
-    if (code := comparison.code) is not None:
-        rows.append(("code", [clean(code.text(position)) for position in range(len(comparison.runs))]))
+    texts = [clean(comparison.code.text(at)) for at in range(len(comparison.runs))] if comparison.code else []
+    rows += [("code", texts)] if any(texts) else []
     return rows
 
 

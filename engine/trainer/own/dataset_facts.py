@@ -27,6 +27,8 @@ LOOK_EVERY = 256  # elements between two checks of the time
 STEPS = {"train": "train.steps_per_epoch", "validation": "validation_steps", "test": "test_samples"}
 SAMPLES = {"train": "samples", "validation": "validation_samples", "test": "test_samples"}
 
+ASSERTED = "end the Dataset with .apply(tf.data.experimental.assert_cardinality(NUMBER))"
+
 
 def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: float = MOST_SECONDS) -> int:
     """Return the number of elements in a pass; `role` is `train` or `validation`. Raises UserError for data without an
@@ -60,7 +62,8 @@ def count(
         if number % look_every == 0 and time.monotonic() > deadline:
             what = f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s"
             hint = f"return {SAMPLES[role]} next to it"
-            raise UserError(what, hint if role == "test" else f"{hint}, or {settable(role)}")
+            other = ASSERTED if isinstance(elements, tf.data.Dataset) else settable(role)
+            raise UserError(what, hint if role == "test" else f"{hint}, or {other}")
     report.phase("building", "data")
     return number
 
