@@ -60,8 +60,8 @@ def _recompute_segments(model: Any) -> int:
         for segment in segments[:-1]:
             tensors = _recomputed(segment, tensors)
         _compute(segments[-1], tensors)
-        outputs = [tensors[id(output)] for output in model.outputs]
-        return keras.tree.pack_sequence_as(model._outputs_struct, outputs) if len(outputs) > 1 else outputs[0]
+        outputs = keras.tree.pack_sequence_as(model._outputs_struct, [tensors[id(output)] for output in model.outputs])
+        return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
 
     model.call = call
     return len(segments) - 1
