@@ -69,6 +69,7 @@ GRAMMAR = (
     Verb("messages", "m", "Messages", "only errors and warnings in the log, or all lines"),
     Verb("details", "i", "Details", "what the run was started with, and the times of its phases"),
     Verb("zoom", "z", "Charts", "the charts on the whole screen"),
+    Verb("previews", "Z", "Previews", "the images, texts and counts that build's `preview` shows of each epoch"),
     Verb("deep", "D", "Deep check", "check again and import TensorFlow for it"),
     Verb("search", "slash", "Search", "search or filter"),
     Verb("wrap", "W", "Wrap", "wrap long lines of the log, or not"),

@@ -60,6 +60,8 @@ SCREENS = (
                 "doctor", verb="doctor"),
     ScreenEntry("diagnosis", "Diagnosis", "what limits the speed of a run", "DiagnosisScreen", "live.screen",
                 "a live view", place="live"),
+    ScreenEntry("previews", "Previews", "images, texts and counts that a run shows of each epoch", "PreviewScreen",
+                "previews", "a live view or a comparison"),
     ScreenEntry("chart", "Chart", "one chart alone, with a cursor", "ChartScreen", "chart",
                 "a live view, a comparison or the GPUs"),
     ScreenEntry("compare", "Comparison", "what differs between runs", "CompareScreen", "compare",

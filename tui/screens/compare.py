@@ -37,6 +37,7 @@ from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
 from ..widgets.table import Column, OpeningTable, Table
 from ..wording import comparison as wording
+from . import catalogue
 from .base import FollowingScreen, Header
 from .chart import ChartSource
 from .runs.actions import open_in_form
@@ -65,6 +66,7 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
         keys.bind("page_on", "page(1)", "Next chart", meaning="the next chart"),
         keys.bind("page_back", "page(-1)", "Chart before", show=False, meaning="the chart before"),
         keys.bind("zoom", "chart", "Chart alone", meaning="the chart on the whole screen, with a cursor"),
+        keys.bind("previews", show=False, meaning="the previews of the runs next to each other"),
         *keys.back(),
     ]
 
@@ -347,6 +349,9 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
         if self._chosen in names:
             self._chosen = names[(names.index(self._chosen) + by) % len(names)]
             self.show_curves()
+
+    def action_previews(self) -> None:
+        self.app.open_screen(catalogue.screen("previews", self, self.runs))
 
     def action_chart(self) -> None:
         if self._chosen:

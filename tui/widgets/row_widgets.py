@@ -135,6 +135,8 @@ class Painted(Widget):
 
     def _style(self, name: str) -> Style:
         style = self._styles.get(name)
+        if style is None and name.startswith("#"):  # pixels: too many to be kept
+            return self._filtered(Style.parse(name))
         if style is None:
             has_class = name in STYLES
             style = self.get_component_rich_style(f"painted--{name}") if has_class else self._further_curve(name)

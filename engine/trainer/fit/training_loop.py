@@ -507,6 +507,10 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._pulses.out_of_turn(self._moment(training, window_loss))
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
         self.built.report.not_restored(self.built.checkpoints.state.missed())
+        own, joined = self.built.own, self.built.joined
+        if own is not None and self.built.options.run.measure_seconds is None:
+            writes = joined is None or joined.cluster.is_chief
+            own.show_preview(epoch + 1, self.built.checkpoints.state, self.built.report, writes)
         self.controls.read()
         self._do_controls()
         if self._is_told_to_end:

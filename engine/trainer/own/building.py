@@ -32,7 +32,7 @@ from ..data.pipeline import Pipeline, Samples
 from ..measure.run_report import RunReport, unapplied
 from ..setup import compiling
 from ..setup.compiling import Xla
-from . import model_checks, returned, unsaved_state
+from . import model_checks, previews, returned, unsaved_state
 from .dataset_facts import READS_TABLE, caches_draws, caches_in_file, reshuffles, share_a_shuffle
 from .iterated import seed_torch
 from .model_checks import check_batches, check_evaluation, check_steps, custom_step
@@ -227,6 +227,11 @@ class Own:
         places, instead = inexact_iterable(self.returned.train, self.code.owns_file)
         if places:
             report.warn("data_state", "; ".join(places[:3]), instead)
+
+    def show_preview(self, epoch: int, state: State, report: RunReport, writes: bool) -> None:
+        """Write what the user's function `preview`, if there is one, shows after this epoch, which counts from 1."""
+        if (function := self.returned.preview) is not None:
+            previews.show(self.code, lambda: function(self.model), epoch, state, report, writes)
 
     def save(self, report: RunReport, path: Path, named: Path | None = None, option: str = "run.save_model") -> Path:
         """Save the model for plain Keras, and return the file: its weights alone, with a warning about `option` that

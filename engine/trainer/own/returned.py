@@ -127,6 +127,7 @@ class Returned:
     samples: int | None = None
     validation_samples: int | None = None
     test_samples: int | None = None
+    preview: Callable[..., Any] | None = None
     mapped: bool = False
     fit: FitArguments = NO_ARGUMENTS
 
@@ -174,6 +175,9 @@ def checked(returned: Any, function: str) -> Returned:
     for key in ("map", "validation_map", "augment"):
         if given.get(key) is not None and not callable(given[key]):
             raise UserError(f"{key} is {_kind(given[key])}, not a function", "it gets one sample, as in Dataset.map")
+    if given.get("preview") is not None and not callable(given["preview"]):
+        what = f"preview is {_kind(given['preview'])}, not a function"
+        raise UserError(what, "it gets the model after each epoch, and returns a dict of what to show")
     both = [key for key in ("loss", "metrics", "optimizer") if given.get(key) is not None]
     if model.compiled and both:
         what = f"the model is already compiled, and {', '.join(both)} is also given"

@@ -80,7 +80,8 @@ SPEED = (
 
 # Actions without a purpose on a waiting run that has never begun.
 NOTHING_BEFORE_IT_BEGINS = (
-    "again", "diagnosis", "gpus", "zoom", "chart", "page", "move", "zoom_axis", "logarithmic", "all", "search",
+    "again", "diagnosis", "gpus", "previews", "zoom", "chart", "page", "move", "zoom_axis", "logarithmic", "all",
+    "search",
 )  # fmt: skip
 
 
@@ -107,6 +108,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         keys.bind("compare", show=False, meaning="compare with the run before"),
         keys.bind("why", "diagnosis", "Diagnosis"),
         keys.bind("gpus_of_run", "gpus"),
+        keys.bind("previews", show=False),
         keys.bind("zoom", "zoom('charts')", show=False),
         keys.bind("log", "zoom('log')", meaning="the log on the whole screen"),
         keys.bind("details", "zoom('details')", show=False),
@@ -442,6 +444,9 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
 
     def action_gpus(self) -> None:
         self.app.open_screen(catalogue.screen("run_gpus", self))
+
+    def action_previews(self) -> None:
+        self.app.open_screen(catalogue.screen("previews", self, [self.run_folder]))
 
     def action_diagnosis(self) -> None:
         self.app.open_screen(DiagnosisScreen(self))

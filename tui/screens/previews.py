@@ -1,0 +1,147 @@
+"""The previews of one or several runs, next to each other: an epoch and a name at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from ...engine.runs import Run, previews
+from ..base import keys
+from ..base.errors import clean
+from ..drawing import previews as drawing
+from ..drawing.rows import Row, fit, spread, wrapped
+from ..widgets.key_footer import KeyFooter
+from ..widgets.row_widgets import Panel
+from .base import FollowingScreen, Header
+
+READ_SECONDS = 1.0  # while a run goes on
+LEAST_WIDTH = 24  # columns of a run; further runs are left out
+GAP = 2
+NONE_YET = (
+    "no previews: they are what a function `preview` shows, which your build returns next to model and train. It gets "
+    "the model after each epoch, and returns a dict of images, texts or counts; docs/own-code.md has an example."
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The epochs and names of all runs, and of each run what it shows of the chosen ones, or why it shows nothing."""
+
+    epochs: list[int]
+    names: list[str]
+    epoch: int
+    name: str
+    shown: list[previews.Shown]
+
+
+class PreviewScreen(FollowingScreen[Reading]):
+    """Shows the previews of `runs`, of the newest epoch until a key chooses another one. `source` is the screen that
+    has opened it."""
+
+    DEFAULT_CSS = """
+    PreviewScreen { layout: vertical; background: $background; }
+    PreviewScreen > Panel { margin: 0 1; }
+    PreviewScreen #body { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("cursor_left", "epoch(-1)", "Epoch before", meaning="the epoch before"),
+        keys.bind("cursor_right", "epoch(1)", "Next epoch", meaning="the next epoch"),
+        *keys.moves("name(1)", "name(-1)", "epoch(-100000)", "epoch(100000)", "scroll(1)", "scroll(-1)"),
+        *keys.back(),
+        keys.bind("previews", "back", "Back", show=False, meaning="back to the screen before"),
+    ]
+
+    def __init__(self, source: Screen[object], runs: Sequence[Run]) -> None:
+        super().__init__()
+        self.source, self.runs = source, list(runs)
+        self._epoch: int | None = None  # None: the newest
+        self._name = ""  # the first
+        self._top = 0  # the first row that is shown
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Panel(self._title, id="title")
+        yield Panel(self._body, id="body")
+        yield KeyFooter()
+
+    def readings(self, leaving: threading.Event) -> Iterator[Reading]:
+        newest: Reading | None = None
+        while not leaving.is_set():
+            goes_on = any(run.is_active for run in self.runs)
+            if (reading := self._read()) != newest:
+                newest = reading
+                yield reading
+            if not goes_on:
+                return
+            leaving.wait(READ_SECONDS)
+
+    def _read(self) -> Reading:
+        listed = [previews.listed(run.path) for run in self.runs]
+        epochs = sorted({epoch for each in listed for epoch in each})
+        names = sorted({name for each in listed for of_epoch in each.values() for name in of_epoch})
+        epoch = self._epoch if self._epoch in epochs else epochs[-1] if epochs else 0
+        name, shown = self._name if self._name in names else names[0] if names else "", list[previews.Shown]()
+        for each in listed:
+            try:
+                file = each.get(epoch, {}).get(name)
+                shown.append("nothing of this name in this epoch" if file is None else previews.read(file))
+            except (OSError, ValueError) as fault:
+                shown.append(f"cannot be read: {fault}")
+        return Reading(epochs, names, epoch, name, shown)
+
+    def show_latest(self) -> None:
+        for panel in self.query(Panel):
+            panel.repaint()
+
+    # ---- drawing ----------------------------------------------------------------------------------
+
+    def _title(self, width: int, _height: int) -> list[Row]:
+        left: Row = [("previews", "title"), (f"  {clean(self.runs[0].name)}" if len(self.runs) == 1 else "", "label")]
+        if (now := self.latest) is None or not now.epochs:
+            return [left]
+        many = f" ({now.names.index(now.name) + 1} of {len(now.names)})" if len(now.names) > 1 else ""
+        last = f" of {now.epochs[-1]}" if now.epoch != now.epochs[-1] else ", the last one"
+        left += [(f"  {clean(now.name)}", "value"), (many, "label")]
+        return [spread(left, [(f"epoch {now.epoch}{last}", "value")], width)]
+
+    def _body(self, width: int, height: int) -> list[Row]:
+        if (now := self.latest) is None:
+            return [[("reading the run folder ...", "label")]]
+        if not now.epochs:
+            return [[(line, "label")] for line in wrapped(NONE_YET, width, self.glyphs, height)]
+        count = max(1, min(len(self.runs), (width + GAP) // (LEAST_WIDTH + GAP)))
+        each = (width + GAP) // count - GAP
+        head: list[Row] = []
+        if len(self.runs) > 1:
+            names = [(f"{clean(run.name):<{each + GAP}.{each}}", "title") for run in self.runs[:count]]
+            hidden = len(self.runs) - count
+            head = [names, [(f"{hidden} more need a wider terminal", "label")] if hidden else []]
+        columns = [drawing.rows(shown, each, height - len(head), self.glyphs) for shown in now.shown[:count]]
+        self._top = max(0, min(self._top, max(map(len, columns)) - height + len(head)))
+        body = zip_longest(*(column[self._top :] for column in columns), fillvalue=list[tuple[str, str]]())
+        return [*head, *([piece for row in line for piece in fit(row, each + GAP)] for line in body)]
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def action_epoch(self, by: int) -> None:
+        """The newest is followed again after the last."""
+        if (now := self.latest) is not None and now.epochs:
+            at = max(0, min(len(now.epochs) - 1, now.epochs.index(now.epoch) + by))
+            self._epoch = now.epochs[at] if at < len(now.epochs) - 1 else None
+            self.read_again()
+
+    def action_name(self, by: int) -> None:
+        if (now := self.latest) is not None and now.names:
+            self._name, self._top = now.names[(now.names.index(now.name) + by) % len(now.names)], 0
+            self.read_again()
+
+    def action_scroll(self, by: int) -> None:
+        self._top += by * max(1, self.size.height // 2)
+        self.show_again()
