@@ -383,6 +383,8 @@ def _fit(script: Script, options: Options, form: Form) -> None:
     if form.validation:
         script.text("    validation_data=validation,")
     script.text("    callbacks=callbacks,")
+    if "preview" in form.given:
+        script.text('    # made["preview"] is not called: only a run of gputui writes what it shows')
     weights = ("class_weight",) if form.train == "pydataset" else ()  # the other batches have them
     some = ("validation_steps",) if form.validation in ("batched", "pydataset") else ()  # of samples, some are taken
     for name in (*weights, "initial_epoch", "validation_freq", *some):

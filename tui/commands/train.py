@@ -51,7 +51,7 @@ if is_called():
     from ...engine.presets import Preset
     from ...engine.process import launch, resuming
     from ...engine.queue import adding
-    from ...engine.runs import Follower, Run, checkpoint_files, code_files, events, titles
+    from ...engine.runs import Follower, Run, checkpoint_files, code_files, events, previews, titles
     from ...engine.runs.events import Event, Finished, Summary
     from ...engine.runs.launched_with import options_of, python_of
     from ...engine.runs.parsing import line_of
@@ -437,6 +437,9 @@ class LineView:
         ended, why = ENDED.get(event.outcome, event.outcome), clean((error or {}).get("message", "")).partition("\n")[0]
         ended = why if why.startswith(ended) else f"{ended}: {why}" if why else ended
         self.line(f"{ended}{at}; everything is in {self.run.path}")
+        if epochs := previews.listed(self.run.path):
+            shows = f"gputui watch {self.run.name} and the key Z show them"
+            self.line(f"previews of {counted(len(epochs), 'epochs')} are in its folder {previews.FOLDER}; {shows}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
         if has_checkpoints and event.outcome in ("stopped", "timeout", "crashed"):
             self.line(f"gputui resume {self.run.name} continues from the last checkpoint")

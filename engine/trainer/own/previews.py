@@ -79,7 +79,7 @@ def _file(value: Any) -> tuple[str, bytes]:
     if isinstance(value, list | tuple) and value and all(isinstance(text, str) for text in value):
         return ".txt", "\n\n".join(value).encode(errors="replace")[:MOST_TEXT]
     counts, classes = value, None
-    if isinstance(value, tuple) and len(value) == 2 and np.ndim(value[0]) == 2:
+    if isinstance(value, tuple) and len(value) == 2 and (np.ndim(value[0]), np.ndim(value[1])) == (2, 1):
         counts, classes = value
     try:
         array = np.asarray(counts)
