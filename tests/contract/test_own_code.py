@@ -1,5 +1,5 @@
-"""What the trainer answers to what a user's code returns and how it is written, in golden/own-returned.txt and
-golden/own-state.txt.
+"""What the trainer answers to what a user's code returns and how it is written, in golden/own-returned.txt,
+golden/own-state.txt and golden/own-previews.txt.
 
 Of what is returned: why it is refused, or the sizes of its data and the numbers of the samples in its batches. Of
 classes and functions: what of them no checkpoint holds, or replaces the steps. The golden files have the cases, too.
@@ -19,7 +19,9 @@ import pytest
 import tensorflow as tf
 
 from tests.contract.conftest import Golden
-from tests.doors.trainer import Pipeline, UserError, checked, model_checks, opened, unsaved_state
+from tests.doors.engine import previews
+from tests.doors.trainer import Pipeline, UserError, checked, model_checks, opened, own_previews, unsaved_state
+from tests.doors.tui import PLAIN, RICH, WITHOUT_COLOURS, drawn_previews
 from tests.support.training import options
 
 SMALL = ("batch_size=4", "shuffle=off", "validation_split=0", "epochs=3", "parallel_calls=off")
@@ -173,3 +175,28 @@ def test_what_of_own_code_no_checkpoint_holds(golden: Golden, tmp_path: Path) ->
         file = tmp_path / str(number) / "case.py"
         told += [f"== {code}", "--", *kept_by(made_by(code.partition("\n")[2], file), file)]
     golden("own-state.txt", "\n".join(told) + "\n")
+
+
+# ---- what a run shows of each epoch ------------------------------------------------------------------
+
+
+def test_what_a_preview_may_show_and_how_it_is_drawn(golden: Golden, tmp_path: Path) -> None:
+    """Written, read, and drawn in colours (of which the first are given), in shades, and without any glyphs."""
+    told = list[str]()
+    for case in cases("own-previews.txt"):
+        title, report = case.partition("\n")[0], Told()
+        source, _, width = title.partition(" | ")
+        try:
+            files = own_previews.files_of(eval(source, names() | {"tf": tf}), report)  # type: ignore[arg-type]
+        except UserError as fault:
+            report.lines.append(f"refused: {fault.message}; {fault.hint}")
+            files = {}
+        previews.write(tmp_path, 3, files)
+        told += [f"== {title}", *report.lines]
+        for file in previews.listed(tmp_path)[3].values():
+            told.append(f"{file.name}:")
+            for glyphs in (RICH, WITHOUT_COLOURS, PLAIN)[: 3 if file.suffix == ".png" else 1]:
+                rows = drawn_previews.rows(previews.read(file), int(width or 40), 6, glyphs)
+                told += ["".join(text for text, _ in row).rstrip() for row in rows]
+                told += [rows[0][0][1]] if file.suffix == ".png" else []
+    golden("own-previews.txt", "\n".join(told) + "\n")

@@ -112,6 +112,7 @@ from gputui.engine.runs.events import (
 )
 from gputui.engine.runs.launched_with import options_of, python_of
 from gputui.engine.runs.run import Liveness
+from gputui.engine.runs import previews
 from gputui.engine.runs.parsing import EventWriter, dated, recalled
 from gputui.engine.runs.results import Report
 from gputui.engine.runs.run import StateName, WAITING as run_WAITING

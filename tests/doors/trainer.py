@@ -32,6 +32,7 @@ from gputui.engine.trainer.monitor.callback import LOOK, Life, WatchedFit
 from gputui.engine.trainer.own import (
     building, dataset_facts, iterated, model_checks, py_dataset, returned, streams, unsaved_state,
 )
+from gputui.engine.trainer.own import previews as own_previews
 from gputui.engine.trainer.own.iterated import Anew, Passes, Positions
 from gputui.engine.trainer.own.returned import Returned, checked
 from gputui.engine.trainer.own.user_code import UserError

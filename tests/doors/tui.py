@@ -3,7 +3,7 @@ from gputui.tui.app import GputuiApp
 from gputui.tui.base import base_app, errors, glyphs, keys, settings
 from gputui.tui.base.base_app import BaseApp, Faults
 from gputui.tui.base.errors import INTERRUPTED, WRONG, exit_code
-from gputui.tui.base.glyphs import Glyphs, PLAIN, RICH
+from gputui.tui.base.glyphs import Glyphs, PLAIN, RICH, WITHOUT_COLOURS
 from gputui.tui.base.keys import VERBS, remapped, shown
 from gputui.tui.base.settings import Charts, Settings, declared
 from gputui.tui.base.themes import HIGH_CONTRAST, THEMES, colour
@@ -18,6 +18,7 @@ from gputui.tui.drawing import charts, gpu_details, proof as drawing_proof, rate
 from gputui.tui.drawing.interval_bar import table_rows
 from gputui.tui.drawing.live import head, layout, phases
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
+from gputui.tui.drawing import previews as drawn_previews
 from gputui.tui.drawing.plot import cursor
 from gputui.tui.drawing.plot.canvas import draw, title
 from gputui.tui.drawing.plot.curves import Curve, Plot

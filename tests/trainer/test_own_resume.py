@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import Run, presets
+from tests.doors.engine import Run, presets, previews
 from tests.doors.trainer import StopRequested, UserError
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import happened
@@ -339,3 +339,59 @@ def test_what_cannot_be_mirrored_is_refused_before_it_trains(name: str, own: Wri
         own(HEAD + source, *MIRRORED)
     assert told in refused.value.message
     assert hint in refused.value.hint
+
+
+SHOWN = """
+import os, random, signal
+import keras, numpy as np, tensorflow as tf
+
+class Draws(keras.callbacks.Callback):
+    kills = False
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.optimizer.learning_rate.assign(random.random() * np.random.random() / 10)
+    def on_train_batch_end(self, batch, logs=None):
+        if self.kills and int(self.model.optimizer.iterations.numpy()) == 18 and not os.path.exists("killed"):
+            open("killed", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def build(context):
+    drawn = np.random.default_rng(1)
+    x, y = drawn.normal(size=(64, 6)).astype("float32"), drawn.integers(0, 3, 64)
+    layers = keras.layers.BatchNormalization(), keras.layers.Dropout(0.4), keras.layers.Dense(3, "softmax")
+    model = keras.Sequential([keras.layers.Dense(8), *layers])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    epochs, draws = [], Draws()
+    draws.kills = context.args["shows"]
+
+    def preview(model):
+        random.random(), np.random.normal(size=3), keras.random.normal((2,)), model(x, training=True)
+        model.evaluate(x, y, verbose=0)
+        epochs.append(len(epochs) + 1)
+        if int(model.optimizer.iterations) == 32:
+            raise ValueError("no more")
+        return {"told": f"call {len(epochs)}", "mistakes": tf.math.confusion_matrix(y, model.predict(x).argmax(-1))}
+
+    given = {"model": model, "train": (x, y), "validation": (x[:30], y[:30]), "callbacks": [draws]}
+    return given | ({"preview": preview} if context.args["shows"] else {})
+"""
+
+
+def test_previews_change_nothing_of_a_killed_training_and_its_repeated_epochs_are_shown_again(
+    forks: Forks, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(SHOWN)
+    entry = f"entry={tmp_path / 'train.py'}:build", f"folder={tmp_path}", "seed=5", "epochs=4", "checkpoint=12"
+    (whole, undisturbed), (run, trainer) = (
+        trainer_of(presets.defaults([*entry, "batch_size=8", f"args.shows={shows}"])) for shows in ("false", "true")
+    )
+    forks.run(undisturbed)
+    assert forks.codes(trainer) == [-signal.SIGKILL]
+    assert [previews.read(files["told"]) for files in previews.listed(run.path).values()] == ["call 1", "call 2"]
+    forks.run(trainer)
+    epochs = [{event["epoch"]: event["metrics"] for event in happened(each, "epoch")} for each in (whole, run)]
+    assert epochs[0] == epochs[1]
+    shown = {epoch: previews.read(files["told"]) for epoch, files in previews.listed(run.path).items()}
+    assert shown == {1: "call 1", 2: "call 1", 3: "call 2"}, "of the second process from epoch 2 on"
+    (warning,) = (event for event in happened(run, "warning") if event["kind"] == "preview")
+    assert "no preview of epoch 4: train.py:28 in preview: ValueError: no more" in warning["message"]
+    assert (run.result or {})["outcome"] == "ok"

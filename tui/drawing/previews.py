@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ...engine.runs.previews import Matrix, Picture, Shown
+from ...engine.units import counted
 from ..base.errors import clean
 from ..base.glyphs import RICH, Glyphs
 from .rows import Row, cells, fitting, joined
@@ -90,7 +91,7 @@ def _matrix(matrix: Matrix, width: int, glyphs: Glyphs) -> list[Row]:
             row.append((f"{f'{share:.0%}' if of else glyphs.free:>{SHARE}}", style if of else "track"))
         made.append([*row, (f"{total:>{most},}", "label")])
     right, every = sum(row[at] for at, row in enumerate(matrix.counts)), sum(totals)
-    hidden = f"; {len(names) - count} more columns need a wider terminal" if count < len(names) else ""
+    hidden = f"; a wider terminal shows {counted(len(names) - count, 'more columns')}" if count < len(names) else ""
     of_all = f"{right / every:.1%} of {every:,} right; " if every else ""
     made += [[], [(f"{of_all}row: class, column: predicted, n: samples{hidden}", "label")]]
     return made

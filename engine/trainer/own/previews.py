@@ -26,11 +26,8 @@ from .user_code import UserCode, UserError
 MOST_NAMES, MOST_IMAGES, MOST_CLASSES, MOST_TEXT = 8, 64, 100, 65536
 MOST_IN_ALL = 512 * 1024**2  # bytes of all epochs
 GAP, GAP_GREY = 1, 96  # pixels between two images
-IMAGES = "images are H x W, H x W x 1 or H x W x 3, or N of them, as uint8 (0 to 255) or float (0 to 1)"
-RETURN = (
-    "return a dict of names and values: a text or a list of texts, an array of images, or a square array of counts "
-    "(int32 or int64), or (counts, names of the classes)"
-)
+IMAGES = "images are H x W, H x W x 1 or H x W x 3, or N of them"
+VALUES = "texts, images (uint8, or float from 0 to 1), or square counts of int32 or int64 for at most 100 classes"
 _NAME = re.compile(r"\w[\w. -]{0,59}")
 
 
@@ -40,7 +37,7 @@ def show(code: UserCode, preview: Callable[[], Any], epoch: int, state: State, r
     before = state.of_its_own()
     try:
         with report.heartbeat, code.blamed():
-            files = _files(preview(), report)
+            files = files_of(preview(), report)
         if files and writes:
             if writing.used_bytes(report.run.file(previews.FOLDER)) > MOST_IN_ALL:
                 raise UserError("the previews take 512 MiB, and no more are written", "show fewer or smaller ones")
@@ -55,10 +52,10 @@ def show(code: UserCode, preview: Callable[[], Any], epoch: int, state: State, r
         report.phase("training")
 
 
-def _files(shown: Any, report: RunReport) -> dict[str, bytes]:
+def files_of(shown: Any, report: RunReport) -> dict[str, bytes]:
     """Return the files of what the function has returned. A value that cannot be shown is a warning."""
     if not isinstance(shown, dict):
-        raise UserError(f"preview returned {named(shown)}", RETURN)
+        raise UserError(f"preview returned {named(shown)}", f"return a dict of names and {VALUES}")
     files = {}
     if len(shown) > MOST_NAMES:
         report.warn("preview", f"preview returned {len(shown)} values, of which {MOST_NAMES} are shown")
@@ -89,8 +86,7 @@ def _file(value: Any) -> tuple[str, bytes]:
         return ".png", previews.as_png(_sheet(array))
     size = array.shape[0] if array.ndim else 0
     if array.dtype.kind not in "iu" or array.shape != (size, size) or not 0 < size <= MOST_CLASSES:
-        what = f"it is {named(value)}" if array.dtype.kind not in "iufb" else f"it is {array.dtype} of {array.shape}"
-        raise UserError(what, f"{RETURN}; {IMAGES}")
+        raise UserError(f"it is {f'{array.dtype} of {array.shape}' if array.ndim else named(value)}", f"give {VALUES}")
     names = [str(name)[:40] for name in (range(size) if classes is None else classes)]
     if len(names) != size:
         raise UserError(f"it has {size} rows and {len(names)} names of classes", "give each class a name")
