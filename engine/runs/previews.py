@@ -53,6 +53,10 @@ def write(run: Path, epoch: int, files: Mapping[str, bytes]) -> None:
     os.replace(draft, final)
 
 
+def are_in(run: Path) -> bool:
+    return (run / FOLDER).is_dir()
+
+
 def listed(run: Path) -> dict[int, dict[str, Path]]:
     """Return the files of each epoch, counted from 1, by their names without the ending; empty if there are none."""
     epochs: dict[int, dict[str, Path]] = {}

@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from tests.contract.conftest import Golden
 from tests.contract.test_outputs import PROOFS, RUNS, named
 from tests.contract.test_outputs import there as there
-from tests.doors.engine import Proof, Run, chips, presets, this_machine
+from tests.doors.engine import Proof, Run, chips, presets, previews, this_machine
 from tests.doors.tui import GputuiApp, LiveScreen
 from tests.support import recorded
 from tests.support.cases import all_hold
@@ -36,7 +36,7 @@ WAYS = {  # what leads from the screen that a way begins with to each of its oth
         "run-log": "l", "run-diagnosis": "l w", "run-charts": "escape z", "run-chart": "enter",
         "run-details": "escape i",
     },
-    "running": {"running": "", "running-gpus": "v"},
+    "running": {"running": "", "running-gpus": "v", "running-previews": "escape Z", "running-preview": "down"},
 }  # fmt: skip
 SIZED = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "120x40"])
 
@@ -113,6 +113,11 @@ async def test_what_keys_lead_to(
                 diagnosis=recorded.DIAGNOSIS, input_stages=recorded.STAGES,
                 warnings=(("input", "the shuffle buffer holds 2 % of the samples"),),
             )  # fmt: skip
+            rgb = b"".join(bytes((8 * x, 16 * y, 128)) for y in range(16) for x in range(32))
+            tiles = previews.as_png(previews.Picture(32, 16, rgb))
+            previews.write(run.path, 1, {"faces.png": tiles})
+            counts = b'{"counts": [[8, 2], [0, 0]], "classes": ["cat", "dog"]}'
+            previews.write(run.path, 2, {"faces.png": tiles, "mistakes.json": counts})
             await pilot.app.push_screen(LiveScreen(run, clock=lambda: recorded.BEGAN + 100))
         await pilot.pause(0.5)
         for name, keys in WAYS[way].items():

@@ -52,6 +52,7 @@ from gputui.tui.screens.gpus import GpusScreen
 from gputui.tui.screens.help import ACTING, HelpScreen, working
 from gputui.tui.screens.limits import SweepDialog, TuneDialog
 from gputui.tui.screens.live.screen import DiagnosisScreen, LiveScreen, NOTHING_READ
+from gputui.tui.screens.previews import PreviewScreen
 from gputui.tui.screens.presets import PresetsScreen
 from gputui.tui.screens.proof.screen import ProofScreen, ScalingScreen, SweepScreen, TuneScreen
 from gputui.tui.screens.runs import actions as runs_actions, screen as runs_screen, watch

@@ -11,19 +11,20 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 from textual.widgets.data_table import RowKey
 
-from tests.doors.engine import Run, all_runs, comparison
+from tests.doors.engine import Run, all_runs, comparison, previews
 from tests.doors.tui import (
     THEMES,
     CompareScreen,
     HelpScreen,
     Panel,
+    PreviewScreen,
     RunsScreen,
     colour,
 )
 from tests.doors.tui import runs_screen as runs_screen
 from tests.support import recorded
 from tests.support.form_pilot import told
-from tests.support.tiny import Tiny, tiny, wait_for
+from tests.support.tiny import Tiny, text_of, tiny, wait_for
 
 
 @pytest.fixture
@@ -195,3 +196,36 @@ async def test_a_gain_has_the_colour_of_success_whether_more_or_less_is_better(
         pilot.app.theme = next(theme.name for theme in THEMES if not theme.dark)
         other = str(colour(pilot.app, colour_name))
         await wait_for(pilot, lambda: change_colours(pilot)["throughput"] == other)
+
+
+# ---- previews ---------------------------------------------------------------------------------------
+
+
+async def test_previews_follow_the_newest_epoch_are_scrubbed_and_stand_next_to_each_other(five: list[Run]) -> None:
+    first, last = five[0], five[-1]  # which goes on
+    for epoch in (1, 2):
+        previews.write(first.path, epoch, {"story.txt": f"old {epoch}\n".encode() * 40, "zebra.png": b"no picture"})
+    previews.write(last.path, 1, {"story.txt": b"new 1", "zebra.png": previews.as_png(previews.Picture(1, 1, b"abc"))})
+    app = Tiny(lambda: CompareScreen([first, last]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "figures")
+        await pilot.press("Z")
+        shown = await wait_for(pilot, "old 2")
+        assert "epoch 2, the last one" in shown
+        assert "nothing of this name in this epoch" in shown, "of the run that has not got so far"
+        previews.write(last.path, 3, {"story.txt": b"new 3"})
+        await wait_for(pilot, "new 3")
+        await pilot.press("left", "left")
+        shown = await wait_for(pilot, "old 1")
+        assert "new 1" in shown, "next to each other"
+        assert "epoch 1 of 3" in shown
+        await pilot.press("pagedown")
+        await wait_for(pilot, lambda: "new 1" not in text_of(app))
+        await pilot.press("down")
+        shown = await wait_for(pilot, "zebra (2 of 2)")
+        assert "cannot be read: the file is no PNG of" in shown
+        assert "\u2580" in shown
+        await pilot.press("end")
+        await wait_for(pilot, "epoch 3, the last one")
+        await pilot.press("Z")
+        await wait_for(pilot, lambda: not isinstance(app.screen, PreviewScreen))

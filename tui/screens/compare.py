@@ -18,7 +18,7 @@ from textual.binding import BindingType
 
 from ...engine.compare import comparison as comparisons
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow, compare
-from ...engine.runs import Run
+from ...engine.runs import Run, previews
 from ...engine.units import NONE
 from ..base import keys
 from ..base.errors import clean
@@ -37,6 +37,7 @@ from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
 from ..widgets.table import Column, OpeningTable, Table
 from ..wording import comparison as wording
+from ..wording.run import NO_PREVIEWS
 from . import catalogue
 from .base import FollowingScreen, Header
 from .chart import ChartSource
@@ -81,6 +82,7 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
         self._shown: tuple[list[Run], Comparison] | None = None
         self._pinning = threading.Lock()
         self._change_width = 0  # of the widest difference, so that values are aligned
+        self._has_previews = False
         self._is_narrow = False  # in shorter words, as otherwise not all columns would fit
 
     def compose(self) -> ComposeResult:
@@ -95,6 +97,7 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
         runs, about once per second. In a thread."""
         line_up = comparisons.line_up(self.runs)
         reading = list(line_up.runs), compare(line_up)
+        self._has_previews = any(previews.are_in(run.path) for run in line_up.runs)
         yield reading
         readers = [RunReader(run) for run in line_up.runs[:MOST_COMPARED]]
         while not leaving.is_set():
@@ -106,7 +109,11 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
                     return
                 leaving.wait(READ_SECONDS)
 
+    def can(self, action: str) -> bool | str:
+        return action != "previews" or self._has_previews or NO_PREVIEWS
+
     def show_latest(self) -> None:
+        self.offer_by(self._has_previews)
         if self.latest is not None and self.latest is not self._shown:  # else the cursor keeps its place
             self._shown = self.latest
             self.show(*self.latest)

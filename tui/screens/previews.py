@@ -19,15 +19,12 @@ from ..drawing import previews as drawing
 from ..drawing.rows import Row, fit, spread, wrapped
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
+from ..wording.run import NO_PREVIEWS
 from .base import FollowingScreen, Header
 
 READ_SECONDS = 1.0  # while a run goes on
 LEAST_WIDTH = 24  # columns of a run; further runs are left out
 GAP = 2
-NONE_YET = (
-    "no previews: they are what a function `preview` shows, which your build returns next to model and train. It gets "
-    "the model after each epoch, and returns a dict of images, texts or counts; docs/own-code.md has an example."
-)
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,8 @@ class PreviewScreen(FollowingScreen[Reading]):
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("cursor_left", "epoch(-1)", "Epoch before", meaning="the epoch before"),
         keys.bind("cursor_right", "epoch(1)", "Next epoch", meaning="the next epoch"),
-        *keys.moves("name(1)", "name(-1)", "epoch(-100000)", "epoch(100000)", "scroll(1)", "scroll(-1)"),
+        keys.bind("down", "name(1)", "Next name", meaning="the next of the names"),
+        *keys.moves("", "name(-1)", "epoch(-100000)", "epoch(100000)", "scroll(1)", "scroll(-1)")[1:],
         *keys.back(),
         keys.bind("previews", "back", "Back", show=False, meaning="back to the screen before"),
     ]
@@ -115,7 +113,7 @@ class PreviewScreen(FollowingScreen[Reading]):
         if (now := self.latest) is None:
             return [[("reading the run folder ...", "label")]]
         if not now.epochs:
-            return [[(line, "label")] for line in wrapped(NONE_YET, width, self.glyphs, height)]
+            return [[(line, "label")] for line in wrapped(NO_PREVIEWS, width, self.glyphs, height)]
         count = max(1, min(len(self.runs), (width + GAP) // (LEAST_WIDTH + GAP)))
         each = (width + GAP) // count - GAP
         head: list[Row] = []
@@ -133,13 +131,16 @@ class PreviewScreen(FollowingScreen[Reading]):
     def action_epoch(self, by: int) -> None:
         """The newest is followed again after the last."""
         if (now := self.latest) is not None and now.epochs:
-            at = max(0, min(len(now.epochs) - 1, now.epochs.index(now.epoch) + by))
-            self._epoch = now.epochs[at] if at < len(now.epochs) - 1 else None
+            last = len(now.epochs) - 1
+            at = now.epochs.index(self._epoch) if self._epoch in now.epochs else last  # perhaps not yet read
+            at = max(0, min(last, at + by))
+            self._epoch = now.epochs[at] if at < last else None
             self.read_again()
 
     def action_name(self, by: int) -> None:
         if (now := self.latest) is not None and now.names:
-            self._name, self._top = now.names[(now.names.index(now.name) + by) % len(now.names)], 0
+            at = now.names.index(self._name) if self._name in now.names else 0
+            self._name, self._top = now.names[(at + by) % len(now.names)], 0
             self.read_again()
 
     def action_scroll(self, by: int) -> None:

@@ -28,6 +28,10 @@ ENDED = {
 # A trial has about this many steps or more, as it ends by its time (engine/trials/trial_runner.py).
 ENDLESS = 900_000_000
 ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
+NO_PREVIEWS = (
+    "there are none yet; they are the images, texts or counts of the model that a function `preview`, which build "
+    "returns in its dict, gives after each epoch (docs/own-code.md)"
+)
 
 
 def naming_log(text: str, way: str) -> str:

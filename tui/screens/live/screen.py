@@ -17,7 +17,7 @@ from textual.widgets import Input
 
 from ....engine import figures
 from ....engine.diagnosis import of_run
-from ....engine.runs import Run, all_runs, title
+from ....engine.runs import Run, all_runs, previews, title
 from ....engine.runs.checkpoint_files import steps_in
 from ....engine.runs.events import Diagnosis
 from ....engine.runs.titles import read_notes
@@ -80,8 +80,7 @@ SPEED = (
 
 # Actions without a purpose on a waiting run that has never begun.
 NOTHING_BEFORE_IT_BEGINS = (
-    "again", "diagnosis", "gpus", "previews", "zoom", "chart", "page", "move", "zoom_axis", "logarithmic", "all",
-    "search",
+    "again", "diagnosis", "gpus", "zoom", "chart", "page", "move", "zoom_axis", "logarithmic", "all", "search",
 )  # fmt: skip
 
 
@@ -141,6 +140,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         self.reader: RunReader | None = None  # made by the first reading
         self.title_now, self.description, self.stopping = "", "", False
         self.number: int | None = None
+        self.has_previews = False
         self.has_checkpoint = True  # until it has been read: a key that is pressed too early gets a message
         self.goes_on_at_first = False  # when the readings began; the events have its end a moment later
         self.zoom = ""
@@ -188,6 +188,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
             behind = reader.poll()
             if time.monotonic() >= queue_due and not self.replay_speed:
                 queue_due = time.monotonic() + QUEUE_SECONDS
+                self.has_previews = previews.are_in(self.run_folder.path)
                 waited, self.waiting = self.waiting, queue_place(self.run_folder)
                 if waited is not None and self.waiting is None:
                     self.goes_on_at_first = self.run_folder.is_active
@@ -256,7 +257,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
 
     def _offer(self) -> None:
         now, held = self.now, self.waiting.held if self.waiting is not None else None
-        facts = now.outcome, self.goes_on_at_first, self.has_checkpoint, self.pages > 1, held
+        facts = now.outcome, self.goes_on_at_first, self.has_checkpoint, self.has_previews, self.pages > 1, held
         self.offer_by(*facts, self.can_show_all)
 
     # ---- its charts ---------------------------------------------------------------------------------
@@ -379,6 +380,8 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
             return bool(self.now.error and proposed(self.now.error.hint))
         if action == "all":
             return self.can_show_all
+        if action == "previews":
+            return self.has_previews or wording.NO_PREVIEWS
         if action == "found":
             return any(lines.matches for lines in self.query(LogLines)) or "the log has no match of a search"
         return action != "page" or self.pages > 1
