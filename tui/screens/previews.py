@@ -59,8 +59,8 @@ class PreviewScreen(FollowingScreen[Reading]):
     def __init__(self, source: Screen[object], runs: Sequence[Run]) -> None:
         super().__init__()
         self.source, self.runs = source, list(runs)
-        self._epoch: int | None = None  # None: the newest
-        self._name = ""  # the first
+        self._chosen_epoch: int | None = None  # None: the newest
+        self._chosen_name = ""  # the first
         self._top = 0  # the first row that is shown
 
     def compose(self) -> ComposeResult:
@@ -84,8 +84,11 @@ class PreviewScreen(FollowingScreen[Reading]):
         listed = [previews.listed(run.path) for run in self.runs]
         epochs = sorted({epoch for each in listed for epoch in each})
         names = sorted({name for each in listed for of_epoch in each.values() for name in of_epoch})
-        epoch = self._epoch if self._epoch in epochs else epochs[-1] if epochs else 0
-        name, shown = self._name if self._name in names else names[0] if names else "", list[previews.Shown]()
+        epoch = self._chosen_epoch if self._chosen_epoch in epochs else epochs[-1] if epochs else 0
+        name, shown = (
+            self._chosen_name if self._chosen_name in names else names[0] if names else "",
+            list[previews.Shown](),
+        )
         for each in listed:
             try:
                 file = each.get(epoch, {}).get(name)
@@ -132,15 +135,17 @@ class PreviewScreen(FollowingScreen[Reading]):
         """The newest is followed again after the last."""
         if (now := self.latest) is not None and now.epochs:
             last = len(now.epochs) - 1
-            at = now.epochs.index(self._epoch) if self._epoch in now.epochs else last  # perhaps not yet read
+            at = (
+                now.epochs.index(self._chosen_epoch) if self._chosen_epoch in now.epochs else last
+            )  # perhaps not yet read
             at = max(0, min(last, at + by))
-            self._epoch = now.epochs[at] if at < last else None
+            self._chosen_epoch = now.epochs[at] if at < last else None
             self.read_again()
 
     def action_name(self, by: int) -> None:
         if (now := self.latest) is not None and now.names:
-            at = now.names.index(self._name) if self._name in now.names else 0
-            self._name, self._top = now.names[(at + by) % len(now.names)], 0
+            at = now.names.index(self._chosen_name) if self._chosen_name in now.names else 0
+            self._chosen_name, self._top = now.names[(at + by) % len(now.names)], 0
             self.read_again()
 
     def action_scroll(self, by: int) -> None:

@@ -126,6 +126,19 @@ class State:
 
         return {_WORKERS: _Json(lambda: [base64.b64encode(data).decode() for data in self.of_workers or ()], write)}
 
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """A context after which all is as before but weights and optimizers, which only a training changes."""
+        generators = self._find_more().generators
+        states = read_random_states(generators)
+        values = [(part, part.numpy()) for entry in self._entries() if not entry.shared for part in entry.parts]
+        try:
+            yield
+        finally:
+            write_random_states(generators, states)
+            for part, value in values:
+                part.assign(value)
+
     # ---- of several machines --------------------------------------------------------------------
 
     def the_same(self) -> list[tf.Variable]:

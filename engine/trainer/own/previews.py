@@ -34,9 +34,8 @@ _NAME = re.compile(r"\w[\w. -]{0,59}")
 def show(code: UserCode, preview: Callable[[], Any], epoch: int, state: State, report: RunReport, writes: bool) -> None:
     """`epoch` counts from 1. What cannot be shown is a warning. All workers call the function, and one `writes`."""
     report.phase("evaluating", "preview")
-    before = state.of_its_own()
     try:
-        with report.heartbeat, code.blamed():
+        with report.heartbeat, code.blamed(), state.unchanged():
             files = files_of(preview(), report)
         if files and writes:
             if writing.used_bytes(report.run.file(previews.FOLDER)) > MOST_IN_ALL:
@@ -48,7 +47,6 @@ def show(code: UserCode, preview: Callable[[], Any], epoch: int, state: State, r
         why = writing.reason(fault) if isinstance(fault, OSError) else first_line(fault)
         report.warn("preview", f"no preview of epoch {epoch}: {why}", getattr(fault, "hint", ""))
     finally:
-        state.take_own(before)
         report.phase("training")
 
 
@@ -76,9 +74,9 @@ def _file(value: Any) -> tuple[str, bytes]:
     if isinstance(value, list | tuple) and value and all(isinstance(text, str) for text in value):
         return ".txt", "\n\n".join(value).encode(errors="replace")[:MOST_TEXT]
     counts, classes = value, None
-    if isinstance(value, tuple) and len(value) == 2 and (np.ndim(value[0]), np.ndim(value[1])) == (2, 1):
-        counts, classes = value
     try:
+        if isinstance(value, tuple) and len(value) == 2 and (np.ndim(value[0]), np.ndim(value[1])) == (2, 1):
+            counts, classes = value
         array = np.asarray(counts)
     except ValueError:  # of different shapes
         raise UserError("its arrays differ in shape", IMAGES) from None
