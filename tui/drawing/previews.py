@@ -32,13 +32,9 @@ def rows(shown: Shown, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 @lru_cache(maxsize=16)
 def _picture(picture: Picture, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    across, down = min(width, picture.width), min(2 * height, picture.height)
-    larger = min(width // picture.width, 2 * height // picture.height)
-    if larger >= 1:
-        across, down = larger * picture.width, larger * picture.height
-    else:
-        share = min(width / picture.width, 2 * height / picture.height)
-        across, down = max(1, int(picture.width * share)), max(1, int(picture.height * share))
+    times = min(width / picture.width, 2 * height / picture.height)
+    times = int(times) or times
+    across, down = max(1, int(picture.width * times)), max(1, int(picture.height * times))
     lines = list(_scaled(picture, across, down))
     if down % 2:
         lines.append([None] * across)

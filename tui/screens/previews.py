@@ -16,10 +16,9 @@ from ...engine.runs import Run, previews
 from ..base import keys
 from ..base.errors import clean
 from ..drawing import previews as drawing
-from ..drawing.rows import Row, fit, spread, wrapped
+from ..drawing.rows import Row, fit, spread
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
-from ..wording.run import NO_PREVIEWS
 from .base import FollowingScreen, Header
 
 READ_SECONDS = 1.0  # while a run goes on
@@ -82,13 +81,11 @@ class PreviewScreen(FollowingScreen[Reading]):
 
     def _read(self) -> Reading:
         listed = [previews.listed(run.path) for run in self.runs]
-        epochs = sorted({epoch for each in listed for epoch in each})
-        names = sorted({name for each in listed for of_epoch in each.values() for name in of_epoch})
-        epoch = self._chosen_epoch if self._chosen_epoch in epochs else epochs[-1] if epochs else 0
-        name, shown = (
-            self._chosen_name if self._chosen_name in names else names[0] if names else "",
-            list[previews.Shown](),
-        )
+        epochs = sorted({epoch for each in listed for epoch in each}) or [0]
+        names = sorted({name for each in listed for of_epoch in each.values() for name in of_epoch}) or [""]
+        epoch = self._chosen_epoch if self._chosen_epoch in epochs else epochs[-1]
+        name = self._chosen_name if self._chosen_name in names else names[0]
+        shown = list[previews.Shown]()
         for each in listed:
             try:
                 file = each.get(epoch, {}).get(name)
@@ -105,7 +102,7 @@ class PreviewScreen(FollowingScreen[Reading]):
 
     def _title(self, width: int, _height: int) -> list[Row]:
         left: Row = [("previews", "title"), (f"  {clean(self.runs[0].name)}" if len(self.runs) == 1 else "", "label")]
-        if (now := self.latest) is None or not now.epochs:
+        if (now := self.latest) is None:
             return [left]
         many = f" ({now.names.index(now.name) + 1} of {len(now.names)})" if len(now.names) > 1 else ""
         last = f" of {now.epochs[-1]}" if now.epoch != now.epochs[-1] else ", the last one"
@@ -115,8 +112,6 @@ class PreviewScreen(FollowingScreen[Reading]):
     def _body(self, width: int, height: int) -> list[Row]:
         if (now := self.latest) is None:
             return [[("reading the run folder ...", "label")]]
-        if not now.epochs:
-            return [[(line, "label")] for line in wrapped(NO_PREVIEWS, width, self.glyphs, height)]
         count = max(1, min(len(self.runs), (width + GAP) // (LEAST_WIDTH + GAP)))
         each = (width + GAP) // count - GAP
         head: list[Row] = []
@@ -133,17 +128,15 @@ class PreviewScreen(FollowingScreen[Reading]):
 
     def action_epoch(self, by: int) -> None:
         """The newest is followed again after the last."""
-        if (now := self.latest) is not None and now.epochs:
+        if (now := self.latest) is not None:  # perhaps of the choice before
             last = len(now.epochs) - 1
-            at = (
-                now.epochs.index(self._chosen_epoch) if self._chosen_epoch in now.epochs else last
-            )  # perhaps not yet read
+            at = now.epochs.index(self._chosen_epoch) if self._chosen_epoch in now.epochs else last
             at = max(0, min(last, at + by))
             self._chosen_epoch = now.epochs[at] if at < last else None
             self.read_again()
 
     def action_name(self, by: int) -> None:
-        if (now := self.latest) is not None and now.names:
+        if (now := self.latest) is not None:
             at = now.names.index(self._chosen_name) if self._chosen_name in now.names else 0
             self._chosen_name, self._top = now.names[(at + by) % len(now.names)], 0
             self.read_again()

@@ -18,7 +18,6 @@ from ...files import writing
 from ...runs import previews
 from ...runs.previews import MOST_SIDE, Picture
 from ..checkpoint.training_state import State
-from ..common.training_errors import first_line
 from ..measure.run_report import RunReport
 from .iterated import named
 from .user_code import UserCode, UserError
@@ -42,10 +41,8 @@ def show(code: UserCode, preview: Callable[[], Any], epoch: int, state: State, r
                 raise UserError("the previews take 512 MiB, and no more are written", "show fewer or smaller ones")
             previews.write(report.run.path, epoch, files)
     except (UserError, OSError, MemoryError, tf.errors.ResourceExhaustedError) as fault:
-        if not isinstance(fault, OSError):
-            traceback.print_exception(fault)
-        why = writing.reason(fault) if isinstance(fault, OSError) else first_line(fault)
-        report.warn("preview", f"no preview of epoch {epoch}: {why}", getattr(fault, "hint", ""))
+        traceback.print_exception(fault)
+        report.warn("preview", f"no preview of epoch {epoch}: {writing.reason(fault)}", getattr(fault, "hint", ""))
     finally:
         report.phase("training")
 
