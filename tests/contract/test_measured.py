@@ -651,6 +651,7 @@ PROOFS = (
              "--set prefetch=auto"], lambda options, number: Planted(1000.0, 0.8)),
     Scenario("what the input costs", [COST],
              lambda options, number: Planted(2000.0 if options.input.one_batch else 1000.0 + number, 0.8), whole=True),
+    Scenario("the profiled trial runs out of memory", [f"{COST} --profile"], dies("oom", 3, figures=heavy), whole=True),
 )  # fmt: skip
 
 

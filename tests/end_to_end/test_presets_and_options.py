@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tests.doors.tui import cli_cli as commands
 from tests.doors.tui import tui_cli as cli
 from tests.support.damage import ran, wrong_in
 from tests.support.front_door import gputui
-from tests.support.odd_presets import KEYS, MUTATED, VALUES, names_its_place
+from tests.support.odd_presets import KEYS, MUTATED, VALUES
 
 # ---- completion -------------------------------------------------------------------------------
 
@@ -173,6 +174,26 @@ def test_an_odd_source_file_is_told_in_one_line(name: str, tmp_path: Path, monke
     assert err.count("\n") == 1
     assert len(err) <= 201
     assert "\x1b" not in err
+
+
+_ANSWER = re.compile(r"(?P<place>.+?\.yaml)(:(?P<line>\d+))?: (?P<rest>.+)", re.DOTALL)
+_KEY = re.compile(r"[\w<>.?'-]+")
+_NO_KEY = re.compile(
+    r"not valid YAML|the file |character #|nested deeper|aliases|a name must|must be a mapping|tags|cannot be"
+)
+
+
+def names_its_place(line: str, path: Path) -> bool:
+    """Whether a line about a preset names the file and, where there can be one, the line and the key."""
+    found = _ANSWER.match(line)
+    if found is None or found["place"] != str(path):
+        return False
+    if found["line"] is None:
+        return "cannot be read" in line
+    rest = re.sub("^(error|warning|note): ", "", found["rest"])
+    key, colon, _ = rest.partition(":")
+    is_unknown = re.search(r".: unknown (key|option)", rest)  # whatever it looks like
+    return bool(is_unknown or _NO_KEY.match(rest) or (colon and all(_KEY.match(part) for part in key.split(", "))))
 
 
 @given(content=MUTATED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -24,42 +23,6 @@ from tests.doors.tui import tui_cli as cli
 from tests.support.cluster import free_ports
 
 WORKERS = ["--preset", "quickstart", "--set", "strategy.kind=multi_worker"]
-
-
-def step(task: int, tasks: int, nodes: str, per_node: str, **more: str) -> dict[str, str]:
-    """The variables of a task that srun has started."""
-    return {
-        "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": str(task), "SLURM_STEP_NUM_TASKS": str(tasks),
-        "SLURM_STEP_NODELIST": nodes, "SLURM_STEP_TASKS_PER_NODE": per_node, **more,
-    }  # fmt: skip
-
-
-def tf_config(kind: str = "worker", index: object = 0, **members: object) -> dict[str, str]:
-    return {"TF_CONFIG": json.dumps({"cluster": members, "task": {"type": kind, "index": index}})}
-
-
-# What else is refused is in tests/contract/golden/rules/engine.txt.
-REFUSED: list[tuple[dict[str, str], str, str]] = [
-    ({"TF_CONFIG": '{"cluster": '}, "not JSON (Expecting value at character", "correct it, or unset it"),
-    (tf_config("worker", 0, worker=["a:1", "a:1"]), "a:1 is listed twice", "give each worker its own"),
-    (step(0, 3, "a,b", "1(x2)"), "do not agree: 3 tasks on 2 nodes", "--cluster"),
-]
-
-
-def test_a_cluster_that_cannot_be_used_is_told_with_what_to_do_on_a_second_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for environment, why, change in REFUSED:
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            assert cli.run([*WORKERS, "--dry-run"]) == 2, environment
-        told = capsys.readouterr().err
-        assert why in told, environment
-        assert change in told, environment
-        assert told.count("\n") == 2, environment
-        assert ": ;" not in told, environment
-        assert len(told) < 230, environment
 
 
 COMMANDS = (

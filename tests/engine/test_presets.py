@@ -30,27 +30,6 @@ def write(path: Path, text: str) -> Path:
 # ---- what a preset means ----------------------------------------------------------------------
 
 
-def test_defaults_lose_to_extends_loses_to_the_file_loses_to_set(tmp_path: Path) -> None:
-    write(tmp_path / "base.yaml", "train: {epochs: 3, learning_rate: 0.5, warmup_steps: 9}\n")
-    path = write(tmp_path / "mine.yaml", "extends: base.yaml\ntrain: {epochs: 4, learning_rate: 0.25}\n")
-    train = presets.resolve(str(path), ["train.epochs=5"]).options.train
-    assert (train.epochs, train.learning_rate, train.warmup_steps, train.optimizer) == (5, 0.25, 9, "adam")
-
-
-def test_a_setting_changes_one_value_of_the_arguments_of_own_code(tmp_path: Path) -> None:
-    text = "workload: {entry: 'a.py:build', args: {rate: 0.1, head: {units: 3, bias: false}}}\n"
-    path = str(write(tmp_path / "mine.yaml", text))
-    for settings, args in (
-        (["workload.args.rate=0.2"], {"rate": 0.2, "head": {"units": 3, "bias": False}}),
-        (["args.head.units=4", "args.new=[1]"], {"rate": 0.1, "head": {"units": 4, "bias": False}, "new": [1]}),
-        (["args.rate=0.2", "workload.args={a: 1}"], {"a": 1, "rate": 0.2}),
-    ):
-        assert presets.resolve(path, settings).options.workload.args == args
-    assert problem(path, "args.=3").endswith("unknown option, did you mean args?")
-    assert "workload.args: " in problem(path, "args.rate=2001-01-01")
-    assert presets.resolve("quickstart", ["args.a.b=1"]).options.workload.args == {"a": {"b": 1}}
-
-
 def test_own_code_takes_the_place_of_a_bases_model_and_data(tmp_path: Path) -> None:
     base, child = tmp_path / "base.yaml", tmp_path / "child.yaml"
     base.write_text("workload: {model: mlp, data: synthetic, samples: 80}\ntrain: {epochs: 9}\n")
@@ -69,19 +48,6 @@ def test_own_code_takes_the_place_of_a_bases_model_and_data(tmp_path: Path) -> N
     base.write_text("workload: {entry: null, model: mlp}\n")
     child.write_text("extends: base.yaml\nworkload: {entry: null}\n")
     assert [presets.resolve(str(path)).options.workload.model for path in (base, child)] == ["mlp", "mlp"]
-
-
-def test_all_problems_are_named_in_the_order_of_their_lines(tmp_path: Path) -> None:
-    base, child = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    base.write_text("train: {epochs: many}\n")
-    child.write_text("extends: a.yaml\ntrain:\n  seed: x\n  sed: 1\ninput:\n  cache: 3\n  shufle: 1\n")
-    with pytest.raises(PresetError) as fault:
-        presets.resolve(str(child))
-    found = [(Path(problem.place).name, problem.line, problem.key) for problem in fault.value.problems]
-    assert found == [
-        ("a.yaml", 1, "train.epochs"), ("b.yaml", 3, "train.seed"), ("b.yaml", 4, "train.sed"),
-        ("b.yaml", 6, "input.cache"), ("b.yaml", 7, "input.shufle"),
-    ]  # fmt: skip
 
 
 def test_a_run_is_named_by_its_id_and_its_options_are_taken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,30 +70,6 @@ def test_a_run_is_named_by_its_id_and_its_options_are_taken(home: Path, capsys: 
     runs.create("my-own", presets.resolve("quickstart").to_yaml())
     assert cli.run(["--preset", "run:my-own", "--dry-run"]) == 2
     assert "2 runs have that in their ids" in capsys.readouterr().err
-
-
-def test_origins_tell_where_a_value_came_from(tmp_path: Path) -> None:
-    base = write(tmp_path / "base.yaml", "train:\n  epochs: 3\n  seed: 1\n")
-    path = write(tmp_path / "mine.yaml", "extends: base.yaml\ninput:\n\n  shuffle: off\n")
-    origins = presets.resolve(str(path), ["seed=2"]).origins
-    assert origins["train.epochs"] == (str(base), 2)
-    assert origins["input.shuffle"] == (str(path), 4)
-    assert origins["train.seed"][0] == "--set seed=2"
-    assert "train.optimizer" not in origins
-
-
-def test_a_resolved_preset_written_out_resolves_to_the_same(tmp_path: Path) -> None:
-    settings = ["prefetch=off", "shuffle=off", "data=npz:a b.npz", "visible=0,1", "learning_rate=1e-5", "profile=3-4"]
-    first = presets.resolve("quickstart", settings)
-    text = first.to_yaml()
-    assert {"input:", "  batch_size: 32", "  shape: [32, 32, 3]", "  args: {}"} < set(text.splitlines())
-    again = presets.resolve(str(write(tmp_path / "out.yaml", text)))
-    assert again.options == first.options
-    assert again.description == first.description
-
-
-def test_the_last_of_two_settings_wins() -> None:
-    assert presets.defaults(["epochs=3", "train.epochs=4"]).options.train.epochs == 4
 
 
 # ---- what is said when it is wrong ------------------------------------------------------------

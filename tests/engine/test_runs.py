@@ -29,7 +29,6 @@ from tests.doors.engine import (
     jobs,
     launch,
     launched_with,
-    locks,
     options_json,
     parsing,
     presets,
@@ -38,7 +37,6 @@ from tests.doors.engine import (
     sweep,
 )
 from tests.doors.engine import runs_title as title
-from tests.doors.tui import completion
 from tests.doors.tui import tui_cli as cli
 from tests.support.small_disk import small_disk as small_disk
 
@@ -100,14 +98,6 @@ def test_a_number_stays_after_a_deletion_and_a_new_name(home: Path) -> None:
     with pytest.raises(RunError, match=rf"r1 \({first.id}\) has been deleted"):
         runs.find("r1")  # and not the run whose id contains it
     assert (runs.find("R3"), made().number) == (third, 4)
-
-
-def test_presets_and_tab_take_short_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs.create("some", presets.resolve("quickstart").to_yaml(), '{"preset": "quick", "changes": {}}')
-    assert presets.find("run:r1") == run.file("preset.yaml")
-    offered = completion.run(None, None, "r")  # type: ignore[arg-type]
-    assert [(item.value, item.help) for item in offered] == [("r1", "quick")]
-    assert [item.value for item in completion.run(None, None, "")] == ["latest", "r1", run.id]  # type: ignore[arg-type]
 
 
 # ---- A run is named by its preset and by what was changed of it ----------------------------------
@@ -181,15 +171,6 @@ def test_deleted_runs_are_listed_nowhere_and_come_back_as_they_were() -> None:
     trash.empty()
     assert not one.path.exists()
     assert trash.bring_back() == ([], [])
-
-
-def test_a_run_that_goes_on_stays_where_it_is() -> None:
-    trash, run, other = Trash(), made_of_trash("runs"), ended("other")
-    with locks.take(run.file(locks.ENGINE_LOCK)):
-        moved, refused = trash.put([run, other])
-    assert moved == [other]
-    assert "stop it before deleting it" in refused[0]
-    assert run.path.exists()
 
 
 def test_a_name_that_is_taken_again_is_not_written_over() -> None:

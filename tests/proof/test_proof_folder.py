@@ -22,7 +22,9 @@ from tests.doors.engine import (
     Measurement,
     Options,
     Process,
+    Proof,
     ProofError,
+    Prover,
     Record,
     Stop,
     Stopped,
@@ -46,7 +48,7 @@ from tests.doors.engine import proof_process as process
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import record_Comparison as Comparison
-from tests.support.proving import HERE, Planted, proving
+from tests.support.proving import HERE, Figures, Planted, PlantedBench
 from tests.support.recorded_proof import write_proof
 from tests.support.small_disk import no_writing
 
@@ -256,6 +258,14 @@ def test_gpus_are_given_back_and_the_notice_is_sent_after_the_record_is_written(
 SIXTEEN = "steps_per_execution=16"
 
 
+def of_a_change(path: Path, figures: Figures = lambda options, before: Planted()) -> tuple[Prover, Proof]:
+    """Everything of an A/B but its process."""
+    path.mkdir()
+    asked = request.of_change("quickstart", [SIXTEEN])
+    bench = PlantedBench(path / "trials", figures)
+    return Prover(Measurement(asked, folder.empty_record(path, asked), bench, HERE)), Proof(path)
+
+
 def test_a_disk_that_refuses_the_record_for_a_time_ends_no_proof(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,15 +277,15 @@ def test_a_disk_that_refuses_the_record_for_a_time_ends_no_proof(
         return Planted()
 
     def work() -> None:
-        made.prover.prove()
-        assert len(made.written["comparisons"][0]["trials"]) < 2, "nothing could be written since"
+        prover.prove()
+        assert len(proof.data["comparisons"][0]["trials"]) < 2, "nothing could be written since"
         threading.Timer(0.1, in_the_way.rmdir).start()
 
-    made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), figures)
+    prover, proof = of_a_change(tmp_path / "proof", figures)
     in_the_way = tmp_path / "proof" / f".proof.json.{os.getpid()}000000000"
-    assert process._make(made.record, work, Stop()) == 0
-    assert made.written["state"] == "done"
-    assert len(made.written["comparisons"][0]["trials"]) == 6
+    assert process._make(prover.record, work, Stop()) == 0
+    assert proof.data["state"] == "done"
+    assert len(proof.data["comparisons"][0]["trials"]) == 6
 
 
 def test_a_trial_waits_for_a_full_disk_and_then_fails_the_proof_and_not_its_settings(
@@ -294,16 +304,16 @@ def test_a_trial_waits_for_a_full_disk_and_then_fails_the_proof_and_not_its_sett
         row = measures.measure(defaults(()), "a", 1)
     assert (row.outcome, row.error, numbers) == ("crashed", "not started: [Errno 11] refused", [])
     monkeypatch.setattr(trial_runner, "ROOM_SECONDS", 0.0)
-    made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), lambda o, n: Planted())
+    prover, proof = of_a_change(tmp_path / "proof")
 
     def work() -> None:
         with no_writing():
             measures.measure(defaults(()), "a", 1)
 
-    assert process._make(made.record, work, Stop()) == 1
+    assert process._make(prover.record, work, Stop()) == 1
     path = tmp_path / "trials" / "02-a"
     told = f"largest file size (ulimit -f) reached at {path} (File too large): no trial can be started"
-    assert made.written["error"] == told
+    assert proof.data["error"] == told
     measures.stop.ask()
     with no_writing():
         assert measures.measure(defaults(()), "a", 1).outcome == "crashed"

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -42,7 +42,6 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import proof_process as process
 from tests.doors.engine import proof_request as request
-from tests.doors.engine import record_Comparison as Comparison
 from tests.proof.judged import measured
 from tests.support import recorded
 from tests.support.proving import HERE, Planted, as_text, leave, progress, started
@@ -110,39 +109,6 @@ def test_a_trial_is_diagnosed_as_the_real_run_with_what_the_proof_knows(
     assert (seen[0].steps_per_epoch, seen[0].ablation, seen[0].communication) == (per_epoch, 0.25, 0.1)
     assert seen[0].options == preset.options.values()
     assert seen[0].options["train.steps_per_epoch"] == preset.options.train.steps_per_epoch
-
-
-class SpeedsBench:
-    """Measures trials of planted speeds, or of outcomes other than `ok`, in the order in which they are asked for."""
-
-    def __init__(self, *planted: float | str) -> None:
-        self.planted = list(planted)
-        self.sides: list[str] = []
-        self.stop = SimpleNamespace(count=0)
-
-    def measure(self, preset: presets.Preset, side: str, repeat: int, **how: Any) -> Trial:
-        assert preset.options.compile.xla is (side == "b"), "the changed side has the change"
-        self.sides.append(side)
-        now = self.planted.pop(0)
-        if now == "stop":
-            self.stop.count, now = 1, "stopped"
-        return row(None, side=side, outcome=now) if isinstance(now, str) else row(now, side=side)
-
-
-def pairs_of(bench: SpeedsBench, repeats: int = 3, **more: Any) -> tuple[comparing.Comparing, Comparison]:
-    comparison = Comparison(changes={"compile.xla": True})
-    a, b = (presets.defaults([f"compile.xla={xla}"]) for xla in ("false", "true"))
-    return comparing.Comparing(
-        cast(TrialRunner, bench), comparison, a, b, repeats, lambda text: None, **more
-    ), comparison
-
-
-def test_pairs_are_measured_in_turns_and_end_early_only_if_they_may_and_agree_by_far() -> None:
-    bench = SpeedsBench(1.0, 8.0, 8.0, 1.0, 1.0, 8.0)
-    assert pairs_of(bench)[0].measure() == [7.0] * 3
-    assert bench.sides == list("abbaab")
-    assert pairs_of(SpeedsBench(1.0, 8.0, 8.0, 1.0), may_end_early=True)[0].measure() == [7.0] * 2
-    assert len(pairs_of(SpeedsBench(1.0, 2.0, 2.0, 1.0, 1.0, 2.0), may_end_early=True)[0].measure()) == 3
 
 
 def test_a_trial_names_who_trained_beside_it_at_its_beginning_or_its_end(

@@ -26,8 +26,6 @@ from tests.doors.engine import (
     jobs,
     part_of_sweep,
     presets,
-    runs,
-    titles,
     tune_request,
 )
 from tests.doors.engine import proof_request as request
@@ -37,52 +35,7 @@ from tests.doors.engine import queue_start as start
 from tests.doors.tui import WRONG, queue
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
-from tests.support.queued import Said, Trainings, add, entry_file, no_runner, waiting
-
-
-def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_runner(monkeypatch)
-
-    assert said("queue") == "The queue is empty; gputui --preset NAME --queue puts a run in it.\n"
-    one, two = waiting("one"), waiting("two")
-    entries.add_entry(entries.entry_of(one))
-    entries.add_entry(entries.entry_of(two))
-    one.file(titles.FILE).write_text(titles.record("one", "/one.yaml", {"train.epochs": (2, 60)}))
-    assert f"1      {one.name} (epochs=60)  waiting" in said("queue")
-    assert said("queue", "up", "latest") == f"{two.name} is moved up\n"
-    assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
-    assert said("queue", "down", "latest") == f"{two.name} is moved down\n"
-    assert said("queue", "top", "two", "one") == f"{two.name} is at the top\n{one.name} is at the top\n"
-    assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
-    assert "is held" in said("queue", "hold", "one", "two")
-    assert said("queue").count("held by you") == 2
-    third = waiting("three")
-    assert queue.place_text(entries.add_entry(entries.entry_of(third))).endswith(
-        "needs the CPU: it starts as soon as that is free"
-    ), "no wait"
-    entry_changes.remove(third.id)
-    assert "is not in the queue; gputui queue lists" in said("queue", "up", "three", code=WRONG)
-    assert "is not deleted: it is waiting" in said("runs", "rm", one.id, "--yes", code=WRONG)
-    takes_it_out = f"it waits in the queue; gputui queue rm {one.name} takes it out\n"
-    assert said("resume", one.id, "--queue", code=WRONG) == f"{one.name} cannot be resumed: {takes_it_out}"
-    entry_file(two).write_text("nothing")
-    assert f"{entry_file(two)} is damaged; gputui queue rm {two.id} removes it" in said("queue")
-    assert said("stop", one.id) == f"{one.name} is taken out of the queue\n"
-    assert said("queue", "rm", "two") == f"{two.name} is taken out of the queue\n"
-    assert one.state == two.state == "stopped"
-    left = [run.id for run in runs.all_runs()]
-    for setting, why in (("visible=fits:1", "has measured"), ("strategy.kind=multi_worker", "several machines")):
-        with pytest.raises(RunError, match=why):
-            adding.queue_preset(presets.resolve("quickstart", [setting]))
-    assert [run.id for run in runs.all_runs()] == left
-    refused = said("--preset", "quickstart", "--set", "kind=multi_worker", "--queue", code=WRONG)
-    finding = adding.ON_SEVERAL_MACHINES
-    text = f"strategy.kind: {finding.what}\n{finding.remedy}\n"
-    assert refused == f"--set kind=multi_worker: {text}", "of no cluster first"
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    assert "sbatch --gpus=1 --wrap='gputui --preset quickstart'" in said(
-        "--preset", "quickstart", "--queue", code=WRONG
-    )
+from tests.support.queued import Said, Trainings, add, no_runner, waiting
 
 
 def test_the_unit_of_systemd_starts_the_runner_of_this_home(

@@ -132,6 +132,8 @@ def test_what_cannot_be_queued_leaves_no_folder_and_changes_none(home: Path, mon
         for queue in fresh:
             with pytest.raises(RunError, match="no locks"):
                 queue()
+    with pytest.raises(RunError, match="has measured"):
+        adding.queue_preset(presets.resolve("quickstart", ["visible=fits:1"]))
     with pytest.raises(RunError) as refusal:
         adding.queue_resume(joined)
     assert str(refusal.value) == (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,6 @@ from textual.pilot import Pilot
 
 from tests.doors.engine import Gpu, Machine
 from tests.doors.tui import FormScreen, FormState, GputuiApp, OptionRow
-from tests.support.cases import all_hold
 from tests.support.tiny import text_of, wait_for
 
 SIZES = SMALL, LARGE = [(80, 24), (120, 40)]
@@ -101,15 +100,3 @@ async def anew(pilot: Pilot[Any], size: tuple[int, int] = (80, 24)) -> None:
     await settled(pilot)
     form(pilot).set_focus(next(iter(form(pilot).options.rows.values())))
     await pilot.pause()
-
-
-Scenario = Callable[[Pilot[Any]], Awaitable[None]]
-
-
-async def each_anew(pilot: Pilot[Any], *scenarios: tuple[tuple[int, int], Scenario]) -> None:
-    """Run all of them, each in the form as it is opened and in a size; the failure names each that has failed."""
-    with all_hold() as cases:
-        for size, scenario in scenarios:
-            with cases.case(f"{getattr(scenario, 'func', scenario).__name__} {size}"):
-                await anew(pilot, size)
-                await scenario(pilot)

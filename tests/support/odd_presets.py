@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from hypothesis import strategies as st
 
@@ -114,20 +113,15 @@ def _wrong_heads() -> Iterator[Broken]:
 
 def _wrong_yaml() -> Iterator[Broken]:
     yield _one("tab", "input:\n\tbatch_size: 3\n")
-    yield _one("tab-later", "input:\n  batch_size: 3\n\tshuffle: 4\n")
     yield _one("open-bracket", "input: {batch_size: 3\ntrain: {}\n")
     yield _one("open-quote", "description2: 'abc\n")
-    yield _one("closed-only", "}\n")
     yield _one("colon-twice", "input: a: b\n")
     yield _one("indented-wrongly", "input:\n   batch_size: 3\n  shuffle: 4\n")
     yield _one("two-documents", "input: {}\n---\ntrain: {}\n")
     yield _one("percent", "%YAML 9.9\n---\ninput: {}\n")
     yield _one("reserved", "input: @batch\n")
-    yield _one("backtick", "input: `batch`\n")
     yield _one("bad-escape", 'extends: "\\q"\n')
     yield _one("alias", "input: &a {batch_size: 3}\ntrain: *a\n")
-    yield _one("alias-of-nothing", "train: *a\n")
-    yield _one("merged-alias", "input: &a {batch_size: 3}\ntrain:\n  <<: *a\n")
     yield _one("endless-alias", "input: &a\n  batch_size: *a\n")
     lines = [f"b{i}: &b{i} [{', '.join([f'*b{i - 1}'] * 9)}]" for i in range(1, 10)]
     yield _one("bomb", "\n".join(["b0: &b0 [lol, lol, lol]", *lines]) + "\n")
@@ -142,7 +136,6 @@ def _wrong_yaml() -> Iterator[Broken]:
     yield _one("too-large", "# \n" * 500_000)
     yield Broken("a-list", b"- input\n- train\n")
     yield Broken("a-word", b"quickstart\n")
-    yield Broken("a-number", b"3\n")
     yield Broken("a-null", b"null\n")
     yield Broken("tagged-root", b"!!python/object:os.system\ninput: {batch_size: 3}\n")
     yield Broken("json-list", b'[{"input": {"batch_size": 3}}]')
@@ -227,21 +220,3 @@ MUTATED = st.one_of(
     st.binary(max_size=300),
     st.text("{}[]:,-&*#?|>!%@`'\"\\ \n\tabc019._~=<", max_size=200).map(str.encode),
 )
-_ANSWER = re.compile(r"(?P<place>.+?\.yaml)(:(?P<line>\d+))?: (?P<rest>.+)", re.DOTALL)
-_KEY = re.compile(r"[\w<>.?'-]+")
-_NO_KEY = re.compile(
-    r"not valid YAML|the file |character #|nested deeper|aliases|a name must|must be a mapping|tags|cannot be"
-)
-
-
-def names_its_place(line: str, path: Path) -> bool:
-    """Whether a line about a preset names the file and, where there can be one, the line and the key."""
-    found = _ANSWER.match(line)
-    if found is None or found["place"] != str(path):
-        return False
-    if found["line"] is None:
-        return "cannot be read" in line
-    rest = re.sub("^(error|warning|note): ", "", found["rest"])
-    key, colon, _ = rest.partition(":")
-    is_unknown = re.search(r".: unknown (key|option)", rest)  # whatever it looks like
-    return bool(is_unknown or _NO_KEY.match(rest) or (colon and all(_KEY.match(part) for part in key.split(", "))))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +18,6 @@ from tests.doors.engine import (
     Measurement,
     Options,
     Preset,
-    Prover,
-    Record,
     Run,
     Searcher,
     Stop,
@@ -167,28 +164,6 @@ def progress(step: int, loss: float, planted: Planted) -> events.Progress:
 def forked_trials(forked_trainers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trials of what a command of this test measures are forked as its runs are, by no process of the proof."""
     monkeypatch.setenv("GPUTUI_WARM", "0")
-
-
-@dataclass
-class Proving:
-    """A proof under test: its record and bench, and what was written when."""
-
-    prover: Prover
-    record: Record
-    bench: PlantedBench
-    doings: list[str] = field(default_factory=list)
-
-    @property
-    def written(self) -> dict[str, Any]:
-        return dict(json.loads(self.record.path.read_text()))
-
-
-def proving(path: Path, asked: Request, figures: Figures) -> Proving:
-    """Everything of a proof but its process."""
-    path.mkdir()
-    record = folder.empty_record(path, asked)
-    bench = PlantedBench(path / "trials", figures)
-    return Proving(Prover(Measurement(asked, record, bench, HERE)), record, bench)
 
 
 def searching(

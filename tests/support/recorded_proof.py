@@ -221,13 +221,6 @@ def searching(elapsed_seconds: float = 200.0, **changes: Any) -> dict[str, Any]:
     } | changes  # fmt: skip
 
 
-def write_trial(proof: Proof, name: str, **more: Any) -> Path:
-    """The folder of one of its trials, with a recorded run in it."""
-    run = recorded.write(proof.path / "made", name=name, gpus=0, **more)
-    (proof.path / "trials").mkdir(exist_ok=True)
-    return run.path.rename(proof.path / "trials" / name)
-
-
 # ---- records of plain values, as tests write them down: a needed field that they lack is empty ----
 
 Declared = TypeVar("Declared")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widget import Widget
 
 from tests.doors.engine import (
     Gpu,
@@ -32,7 +31,7 @@ from tests.support.bursts import answered, burst
 from tests.support.form_pilot import (
     NO_GPU,
     SMALL,
-    each_anew,
+    anew,
     finished,
     form,
     go,
@@ -52,14 +51,6 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---- errors, warnings and Start ------------------------------------------------------------------
-
-
-async def the_form_and_presets_check_say_the_same(pilot: Pilot[None], file: Path, told: str) -> None:
-    form(pilot).load(FormState.open(file))
-    await settled(pilot)
-    assert form(pilot).remarks
-    for remark in form(pilot).remarks:
-        assert str(remark) in told
 
 
 async def what_only_the_disk_knows_is_checked_again_at_start(
@@ -94,23 +85,11 @@ async def code_that_is_mended_meanwhile_starts(pilot: Pilot[None], file: Path, m
         assert len(started) == starts, form(pilot).refusal
 
 
-async def test_what_is_wrong_is_told_and_not_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from tests.doors.tui import tui_cli as cli
-
-    monkeypatch.chdir(tmp_path)
-    file = Path("wrong.yaml")  # a line with a longer place is shortened
-    file.write_text("compile: {xla: true}\ntrain: {deterministic: true}\n")
-    cli.run(["presets", "check", str(file)])
-    checked = capsys.readouterr().err
+async def test_what_is_wrong_is_told_and_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened() as pilot:
-        await each_anew(
-            pilot,
-            (SMALL, partial(the_form_and_presets_check_say_the_same, file=file, told=checked)),
-            (SMALL, partial(what_only_the_disk_knows_is_checked_again_at_start, monkeypatch=monkeypatch)),
-            (SMALL, partial(code_that_is_mended_meanwhile_starts, file=tmp_path / "own.yaml", monkeypatch=monkeypatch)),
-        )
+        await what_only_the_disk_knows_is_checked_again_at_start(pilot, monkeypatch)
+        await anew(pilot, SMALL)
+        await code_that_is_mended_meanwhile_starts(pilot, tmp_path / "own.yaml", monkeypatch)
 
 
 async def test_start_launches_the_form_and_opens_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,112 +114,6 @@ async def test_start_launches_the_form_and_opens_the_run(monkeypatch: pytest.Mon
         assert "the run dies with the Slurm job step 12.0" in told(pilot)
         assert shown == runs.all_runs()
         assert not form(pilot).state.at_risk
-
-
-def scrolled(text: Widget, row: int) -> bool:
-    return text.scroll_y == row
-
-
-async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("compile: {xla: true}\ntrain: {seed: 3}\n")
-    async with opened() as pilot:
-        screen = form(pilot)
-        texts = screen.state.texts
-        for key in ("tab", "f", "F"):
-            await pilot.press(key)
-            await wait_for(pilot, lambda: told(pilot) == "no errors or warnings")
-            pilot.app.clear_notifications()
-        screen.put({"input.batch_size": "0", "train.epochs": "0", "train.seed": "x"}, "three wrong ones")
-        at = ["input.batch_size", "train.epochs", "train.seed"]
-        assert [remark.options[0] for remark in screen.remarks] == at
-        for begin, key, to in (
-            ("device.visible", "f", 0), (at[0], "f", 1), (at[2], "f", 0), ("device.visible", "F", 2), (at[0], "F", 2),
-            (at[2], "F", 1),
-        ):  # fmt: skip
-            await go(pilot, begin)
-            await pilot.press(key)
-            assert screen.options.last_key == at[to], (begin, key)
-        await pilot.press("tab")
-        assert screen.query_one(Findings).has_focus
-        await pilot.press("tab")
-        assert screen.options.rows[at[1]].has_focus, "back where it was"
-        await pilot.press("u")
-        await wait_for(pilot, lambda: not screen.state.modified)
-        pilot.app.clear_notifications()
-        await go(pilot, "strategy.kind")
-        text = screen.query_one("#help-scroll")
-        await wait_for(pilot, lambda: text.max_scroll_y > 4)
-        for key, row in (("right_square_bracket", 4), ("left_square_bracket", 0), ("right_square_bracket", 4)):
-            await pilot.press(key)
-            await wait_for(pilot, partial(scrolled, text, row))
-        await go(pilot, "precision.policy")
-        await wait_for(pilot, partial(scrolled, text, 0))  # the help of another option begins at its first line
-        await pilot.press("c")
-        assert "in the file" in await wait_for(pilot, "all saved  * 8 not"), "no heading is cut"
-        pilot.app.set_keymap({"delete": "ctrl+e"})
-        await pilot.press("space")
-        assert told(pilot) == "that is how it stands in the file; ctrl+e sets it to the default"
-        pilot.app.set_keymap({})
-        pilot.app.clear_notifications()
-        await pilot.press("escape")
-        await go(pilot, "input.batch_size")
-        await write(pilot, "128")
-        await pilot.press("enter")  # all digits of a number are one step of undo
-        await go(pilot, "strategy.kind")
-        await pilot.press("right")
-        assert (texts["input.batch_size"], texts["strategy.kind"]) == ("128", "one_device")
-        await pilot.press("u", "u")
-        assert (texts["input.batch_size"], texts["strategy.kind"]) == ("32", "single")
-        await wait_for(pilot, lambda: screen.options.rows["input.batch_size"].has_focus)
-        assert not screen.state.modified
-        await pilot.press("u")
-        await wait_for(pilot, lambda: "nothing to be undone" in told(pilot))
-        await pilot.press("ctrl+y", "ctrl+y")
-        assert (texts["input.batch_size"], texts["strategy.kind"]) == ("128", "one_device")
-        await pilot.press("U")
-        await wait_for(pilot, "2 input.batch_size")
-        await pilot.press("2")  # with all that was changed after it
-        await wait_for(pilot, lambda: not screen.state.modified)
-        await pilot.press("ctrl+y")
-        assert (texts["input.batch_size"], texts["strategy.kind"]) == ("128", "one_device")
-        await pilot.press("c")
-        shown = await wait_for(pilot, "2 not saved  * 9")
-        lines = [line.split() for line in shown.split("\n") if line.startswith(" +")]
-        assert lines == [["+", "input.batch_size", "128", "32", "64"],
-                         ["+", "strategy.kind", "one_device", "single", "single"]]  # fmt: skip
-        for key, count, kind in (("u", 0, "single"), ("ctrl+y", 2, "one_device")):
-            await pilot.press(key)
-            await wait_for(pilot, f"{count} not saved" if count else "all saved")
-            assert texts["strategy.kind"] == kind
-        await pilot.press("space")
-        await wait_for(pilot, "1 not saved  * 9")
-        await pilot.press("space", "d")
-        await wait_for(pilot, "2 not saved  * 8")
-        assert texts["input.batch_size"] == "64"
-        await pilot.press("u", "down", "space")
-        shown = await wait_for(pilot, "1 not saved  * 8")
-        assert "strategy.kind " in shown, "it stays in its place, though it is the default and that of the file"
-        await pilot.press("ctrl+y")
-        await wait_for(pilot, lambda: "nothing to be done again" in told(pilot))  # as another change was made instead
-        await pilot.press("d")
-        assert "1 not saved" in seen(pilot), "it is the default"
-        await pilot.press("space", "enter")
-        assert texts["input.batch_size"] == "128"
-        await wait_for(pilot, lambda: screen.options.rows["strategy.kind"].has_focus)
-
-        screen.load(FormState.open(file))  # also the opening of a preset is undone, with what was not saved
-        await settled(pilot)
-        await pilot.press("u")
-        await settled(pilot)
-        assert screen.state.name == "quickstart"
-        assert screen.state.texts["input.batch_size"] == "128"
-        assert "undone: opening mine; the form now holds quickstart; ctrl+y takes that back" in told(pilot)
-        await pilot.press("ctrl+y")
-        await settled(pilot)
-        assert screen.state.texts["train.seed"] == "3"
-        await pilot.press("c")
-        assert "mine" in await wait_for(pilot, "all saved  * 2 not")
 
 
 async def test_a_restart_with_another_batch_size_takes_few_keys(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,16 +18,14 @@ from textual.command import CommandPalette
 from textual.drivers import linux_driver
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Input
 
-from tests.doors.engine import Preset, Run, launch, places
+from tests.doors.engine import launch, places
 from tests.doors.tui import (
     PIECE_SECONDS,
     SEEN_AFTER_SECONDS,
     VERBS,
     Ask,
     FollowingScreen,
-    FormScreen,
     GputuiApp,
     HelpScreen,
     LiveScreen,
@@ -39,8 +37,8 @@ from tests.doors.tui import (
     typeahead,
     working,
 )
-from tests.support import recorded, recorded_proof
-from tests.support.bursts import DOWN, ENTER, F4, PALETTE, answered, burst
+from tests.support import recorded
+from tests.support.bursts import DOWN, ENTER, PALETTE, answered, burst
 from tests.support.form_pilot import form, go, opened, seen, settled, told, write
 from tests.support.recorded_proof import write_proof, write_search
 from tests.support.tiny import wait_for
@@ -149,63 +147,6 @@ async def test_a_remapped_key_works_and_stands_in_the_footer_the_help_and_the_pa
         await wait_for(pilot, lambda: pilot.app._exit)
 
 
-BY_PATH = ("o", "full_stop", "slash", "s", "enter", "enter")  # ./sub/mine.yaml
-OVER_IT = ("comma", "f4", "f5", "f6", "question_mark", "ctrl+p", "o", "y", "c", "S", "T")  # screens over the form
-
-
-@pytest.fixture
-def started(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
-    """The presets that were started. In place of each run, a recorded one is shown."""
-    shown = recorded.write(home, name="20260921-110000-shown", gpus=0, seconds=30, diagnosis=recorded.DIAGNOSIS)
-    recorded.write(home, name="20260921-090000-other", gpus=0, seconds=20)
-    presets_started: list[Preset] = []
-
-    def start(preset: Preset, *_: Any) -> tuple[Run, str]:
-        presets_started.append(preset)
-        return shown, "engine"
-
-    monkeypatch.setattr(launch, "start", start)
-    return presets_started
-
-
-async def test_open_a_preset_by_its_path(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub/mine.yaml").write_text("schema_version: 1\ntrain:\n  epochs: 3\n")
-    monkeypatch.chdir(tmp_path)
-    assert len(BY_PATH) <= 6
-    async with opened((80, 24)) as pilot:
-        await pilot.press(*BY_PATH[:-2])
-        await wait_for(pilot, "sub/")
-        await pilot.press("enter")
-        await wait_for(pilot, "mine.yaml")
-        await pilot.press("enter")
-        await wait_for(pilot, lambda: form(pilot).state.preset.options.train.epochs == 3)
-
-
-async def test_one_key_leads_back_from_every_screen(home: Path, started: list[Preset]) -> None:
-    proof = recorded_proof.write_proof(home)
-    runs = [Run(home / "runs" / name) for name in ("20260921-090000-other", "20260921-110000-shown")]
-    app = GputuiApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settled(pilot)
-        opens = (lambda: app.open_run(runs[1]), lambda: app.open_compare(runs), lambda: app.open_proof(proof))
-        for key, way in [*((key, None) for key in OVER_IT), *(("", way) for way in opens)]:
-            if way is None:
-                await pilot.press(key)
-            else:
-                way()
-            await wait_for(pilot, lambda: not isinstance(app.screen, FormScreen))
-            await pilot.press("escape")
-            await wait_for(pilot, lambda: isinstance(app.screen, FormScreen))
-        app.open_run(runs[1])
-        await wait_for(pilot, "Input-bound")
-        for key in ("w", "enter"):  # the diagnosis, and a chart alone
-            await pilot.press(key)
-            await wait_for(pilot, lambda: not isinstance(app.screen, LiveScreen))
-            await pilot.press("escape")
-            await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
-
-
 @pytest.fixture
 def started_of_tui_bursts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What would have been done to trainings, instead of doing it."""
@@ -253,13 +194,6 @@ async def test_keys_that_were_held_too_long_are_dropped_and_it_is_said(
         assert not started_of_tui_bursts
         await pilot.press("ctrl+p")  # again
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
-
-
-async def test_keys_of_one_packet_act_in_their_order_each_where_the_keys_before_it_lead() -> None:
-    async with opened() as pilot:
-        await burst(pilot, F4, "/", *"cnn")
-        await answered(pilot)
-        assert pilot.app.screen.query_one("#filter", Input).value == "cnn"
 
 
 async def test_a_value_that_was_started_is_not_taken_back(started_of_tui_bursts: list[str]) -> None:

@@ -33,7 +33,6 @@ from tests.doors.tui import (
     FormScreen,
     GputuiApp,
     ProofScreen,
-    RunsScreen,
     RunsTable,
     SweepDialog,
     SweepScreen,
@@ -99,29 +98,6 @@ async def test_x_stops_it_after_a_question(home: Path, prover: subprocess.Popen[
 
 
 # ---- the list ---------------------------------------------------------------------------------------------
-
-
-async def test_proofs_have_a_size_and_are_deleted_and_brought_back(home: Path) -> None:
-    first, second = write_proof(home, "20260921-100000-one"), write_proof(home, "20260921-110000-two")
-    (second.path / "trials").mkdir()
-    (second.path / "trials" / "01").write_bytes(b"x" * 300_000)
-    os.utime(first.path / "request.json", (recorded.BEGAN, recorded.BEGAN))
-    async with Tiny(RunsScreen).run_test(size=(100, 24), notifications=True) as pilot:
-        await wait_for(pilot, "proof of ")
-        await pilot.press("d")
-        shown = await wait_for(pilot, "Delete this proof")
-        assert second.id in shown
-        await pilot.press("d")
-        await wait_for(pilot, "deleted 1 proof; u brings it back; quitting frees 3")
-        assert [proof.id for proof in folder.proofs()] == [first.id]
-        await pilot.press("u")
-        await wait_for(pilot, "1 proof was restored")
-        assert [proof.id for proof in folder.proofs()] == [second.id, first.id]
-        await pilot.press("d")
-        await wait_for(pilot, "Delete this proof")
-        await pilot.press("d")
-        await wait_for(pilot, lambda: folder.proofs() == [first])  # the cursor is on the one that was restored
-    assert [path.name for path in (home / "proofs").iterdir()] == [first.id], "quitting removes it"
 
 
 async def test_a_proof_under_way_stands_in_the_header_and_on_top_of_the_runs(home: Path) -> None:
@@ -215,59 +191,11 @@ def trained(home: Path, proof: Proof, *numbers: int) -> list[Run]:
     return made
 
 
-async def test_in_the_runs_a_sweep_is_one_row_that_opens(
-    proof: Proof, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_in_the_list_of_the_command_a_sweep_is_one_line(
+    proof: Proof, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alone = recorded.write(home, name="20260921-100000-alone", gpus=0, seconds=20)
-    trials = [run.id for run in trained(home, proof, 1, 2, 3)]
-    async with opened((80, 24)) as pilot:
-        await pilot.press("f4")
-        shown = await wait_for(pilot, "sweep 16 of 16, best 1.7")
-        screen, table = pilot.app.screen, pilot.app.screen.query_one(RunsTable)
-        assert isinstance(screen, RunsScreen)
-
-        def rows() -> list[str]:
-            return list(screen.shown)
-
-        assert set(rows()) == {proof.id, alone.id}
-        assert screen.shown[proof.id].when == recorded.BEGAN + 60 * 3, "that of its newest trial"
-        assert "4 of 4 runs" in shown
-        table.move_cursor(row=rows().index(proof.id))
-        await pilot.press("enter")
-        await wait_for(pilot, "learning_rate=0.003 seed")
-        at = rows().index(proof.id)
-        assert (set(rows()[at + 1 : at + 4]), table.current_key) == (set(trials), proof.id)
-        assert "p Sweep" in text_of(pilot.app)
-        await pilot.press("down", "left")
-        await wait_for(pilot, lambda: len(rows()) == 2)
-        assert table.current_key == proof.id, "closed from one of its trials"
-        await pilot.press("right")
-        await wait_for(pilot, lambda: len(rows()) == 5)
-        await pilot.press("right", "left", "space")
-        await wait_for(pilot, "3 marked")
-        assert set(screen.marked) == set(trials)
-        assert "hidden" not in text_of(pilot.app)
-        await pilot.press("space", "d")
-        await wait_for(pilot, "Delete 3 runs")
-        await pilot.pause(SEEN_AFTER_SECONDS)
-        await pilot.press("d")
-        await wait_for(pilot, "sweep of small")  # its record stays
-        await pilot.press("u")
-        await wait_for(pilot, "sweep 16 of 16")
-        await pilot.press("slash", *"failed")
-        await wait_for(pilot, lambda: rows() == [proof.id, trials[-1]])
-        assert "1 of 4 runs" in text_of(pilot.app), "the filter finds trials in a closed sweep"
-        await pilot.press("escape")
-        await wait_for(pilot, lambda: len(rows()) == 2)
-        compared: list[list[Run]] = []
-        monkeypatch.setattr(pilot.app, "open_compare", compared.append)
-        table.move_cursor(row=rows().index(proof.id))
-        await pilot.press("c")
-        await wait_for(pilot, lambda: compared)
-        assert [run.id[-3:] for run in compared[0]] == ["002", "001", "003"], "the best one first"
-        await pilot.press("p")
-        await wait_for(pilot, lambda: isinstance(pilot.app.screen, SweepScreen))
-    capsys.readouterr()
+    recorded.write(home, name="20260921-100000-alone", gpus=0, seconds=20)
+    trained(home, proof, 1, 2, 3)
     assert cli.run(["runs"]) == 0
     _, *lines = capsys.readouterr().out.splitlines()
     assert ["sweep 16 of 16" in line and "#sweep-20261126-120000" in line for line in lines] == [True, False]

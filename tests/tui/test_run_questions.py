@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import Run, Title, Trash, code_files, entries, resuming, titles
+from tests.doors.engine import Run, Title, Trash, code_files, entries, resuming
 from tests.doors.engine import runs as runs_module
 from tests.doors.tui import Entry, GputuiApp, RunActions, RunsScreen, Waiting, runs_screen
 from tests.support import queued, recorded
@@ -79,44 +79,18 @@ def two(home: Path) -> list[Run]:
 # ---- the queue ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def waiting(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
-    queued.no_runner(monkeypatch)
-    made = [queued.waiting(name) for name in ("one", "two", "three")]
-    queued.add(*made)
-    return made
-
-
-def order() -> list[str]:
-    return [entry.run.split("-")[-1] for entry in entries.all_entries()]
-
-
-@pytest.mark.parametrize("answer", ["Take out", "Keep waiting", None])
-@pytest.mark.parametrize(
-    ("has_result", "text"),
-    [
-        (False, "It has not begun, and ends as stopped; its folder stays."),
-        (True, "It has begun before: its result and its checkpoints stay."),
-    ],
-)
-def test_a_run_is_taken_out_of_the_queue_only_after_a_question(
-    waiting: list[Run], app: Answering, answer: str | None, has_result: bool, text: str
+def test_a_run_that_has_begun_before_keeps_its_result_if_it_is_taken_out_of_the_queue(
+    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, name = waiting[1], titles.with_name(waiting[1])
-    if has_result:
-        run.file("result.json").write_text('{"outcome": "stopped"}')
-    app.answers, screen = [answer], Shown(run)
-    act(screen, "take_out")
-    assert app.asked == [(f"Take {name} out of the queue?\n{text}", ("Take out", "Keep waiting"))]
-    if answer != "Take out":
-        assert (order(), app.told, screen.seen) == (["one", "two", "three"], [], [])
-        return
-    assert (order(), screen.seen) == (["one", "three"], [run])
-    assert app.told == [f"{name} is taken out of the queue; u puts it back (information)"]
-    (taken,) = app.acts["runs"].newest_first
-    assert (taken.what, taken.done) == (f"took {name} out of the queue", f"{name} waits in the queue again")
-    taken.take_back()
-    assert order() == ["one", "two", "three"]
+    queued.no_runner(monkeypatch)
+    run = queued.waiting("one")
+    queued.add(run)
+    run.file("result.json").write_text('{"outcome": "stopped"}')
+    app.answers = [None]
+    act(Shown(run), "take_out")
+    ((question, _),) = app.asked
+    assert question.endswith("It has begun before: its result and its checkpoints stay.")
+    assert [entry.run for entry in entries.all_entries()] == [run.id]
 
 
 # ---- deleting -------------------------------------------------------------------------------------------
@@ -175,35 +149,20 @@ class Told(RunsScreen):
         return True
 
 
-@pytest.mark.parametrize(
-    ("count", "for_good", "told", "act_of_it"),
-    [
-        (1, False, "deleted 1 run; u brings it back; quitting frees 1.0 KiB",
-         ("deleted 1 run: 20260921-100000-cnn", "1 run was restored")),
-        (2, False, "deleted 2 runs; u brings them back; quitting frees 2.0 KiB",
-         ("deleted 2 runs: 20260921-100000-cnn and 1 more", "2 runs were restored")),
-        (1, True, "deleted 1 run for good: 1.0 KiB are free", None),
-        (0, False, "", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("count", "told"), [(1, ["deleted 1 run for good: 1.0 KiB are free (information)"]), (0, [])])
 def test_what_was_deleted_is_said_with_what_brings_it_back(
-    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch, count: int, for_good: bool, told: str,
-    act_of_it: tuple[str, str] | None,
-) -> None:  # fmt: skip
+    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch, count: int, told: list[str]
+) -> None:
     monkeypatch.setattr(Told, "app", app)
     monkeypatch.setattr(app, "call_from_thread", lambda do, *given, **more: do(*given, **more))
     chosen = two(home)
     put = (chosen[:count], ["the last one is in use\x1b"])
-    monkeypatch.setattr(Trash, "put", lambda trash, runs: put)
     monkeypatch.setattr(runs_screen, "delete_all", lambda runs, reserve: put)
     screen = Told()
-    sizes = {run.id: 1024 for run in chosen}
-    Told._delete.__wrapped__(screen, chosen, sizes, "runs", for_good)  # type: ignore[attr-defined]
-    expected = [f"{told} (information)"] if told else []
-    assert app.told == [*expected, "the last one is in use? (error)"]
+    Told._delete.__wrapped__(screen, chosen, {run.id: 1024 for run in chosen}, "runs", True)  # type: ignore[attr-defined]
+    assert app.told == [*told, "the last one is in use? (error)"]
     assert screen.readings_begun == 1
-    acts = [(each.what, each.done, each.key) for each in app.acts["runs"].newest_first]
-    assert acts == ([(*act_of_it, chosen[0].id)] if act_of_it else [])
+    assert not app.acts["runs"].newest_first
 
 
 # ---- what a start does ----------------------------------------------------------------------------------

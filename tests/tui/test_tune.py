@@ -17,10 +17,10 @@ from textual.widget import Widget
 from tests.doors.engine import STAGES, Proof, Run, entries, entry_changes, folder, presets, proof_start, this_machine
 from tests.doors.engine import proof_request as proof_request
 from tests.doors.tui import SEEN_AFTER_SECONDS, TuneDialog, TuneScreen
-from tests.support import queued
+from tests.support import queued, recorded
 from tests.support.bursts import ENTER, answered, burst
 from tests.support.form_pilot import NO_GPU, form, opened
-from tests.support.recorded_proof import ENDED, rewrite, searching, write_search, write_trial
+from tests.support.recorded_proof import ENDED, rewrite, searching, write_search
 from tests.support.tiny import Tiny, tiny, wait_for
 
 # ---- the screen -----------------------------------------------------------------------------------------
@@ -29,7 +29,9 @@ from tests.support.tiny import Tiny, tiny, wait_for
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[int, int]) -> None:
     proof = write_search(home, **searching())
-    trial = write_trial(proof, "07-b", seconds=40, outcome=None)
+    (proof.path / "trials").mkdir()
+    run = recorded.write(proof.path / "made", name="07-b", gpus=0, seconds=40, outcome=None)
+    trial = run.path.rename(proof.path / "trials" / "07-b")
     async with Tiny(lambda: TuneScreen(proof)).run_test(size=size, notifications=True) as pilot:
         shown = await wait_for(pilot, "07-b")
         for word in (
