@@ -25,6 +25,7 @@ MOST_BYTES = 1 << 16  # of a record of scalars; histograms and pictures may be l
 # A folder, or a part of a figure's name, that says of which data it is, and what then stands before its name.
 DATA = {"train": "", "validation": "val_", "val": "val_", "valid": "val_", "eval": "val_", "test": "test_"}
 _LEADING = re.compile(rf"({'|'.join(DATA)})_(?=\w)")
+NO_FIGURES = ("epoch", "runtime", "samples_per_second", "steps_per_second")  # of Hugging Face's Trainer, by step
 _OF_EPOCH, _OF_BATCH, _AT_ITERATION = "epoch_", "batch_", "_vs_iterations"  # in the tags of Keras' callback
 
 
@@ -161,7 +162,7 @@ def _of_tensorboard(path: Path, log: Log) -> list[_Point]:
                 point.figures[before + tag.removeprefix(_OF_EPOCH)] = value
             elif tag.endswith(_AT_ITERATION):
                 at_steps.append((t, step))
-            else:
+            elif tag.rpartition("/")[2] not in NO_FIGURES:
                 if tag.startswith(_OF_BATCH):
                     at_steps.append((t, step))
                 point = points.setdefault(step, _Point(t, step))
