@@ -30,46 +30,11 @@ def write(path: Path, text: str) -> Path:
 # ---- what a preset means ----------------------------------------------------------------------
 
 
-def test_own_code_takes_the_place_of_a_bases_model_and_data(tmp_path: Path) -> None:
-    base, child = tmp_path / "base.yaml", tmp_path / "child.yaml"
-    base.write_text("workload: {model: mlp, data: synthetic, samples: 80}\ntrain: {epochs: 9}\n")
-    child.write_text("extends: base.yaml\nworkload: {entry: 'train.py:build'}\n")
-    unchanged = presets.defaults().options.workload
-    for preset in (presets.resolve(str(child)), presets.resolve(str(base), ["entry=train.py:build"])):
-        workload = preset.options.workload
-        assert (workload.model, workload.data, workload.samples) == (unchanged.model, unchanged.data, None)
-        assert preset.options.train.epochs == 9
-        assert set(preset.origins) == {"workload.entry", "train.epochs"}
-    child.write_text("extends: base.yaml\nworkload: {entry: 'train.py:build', samples: 7}\n")
-    assert presets.resolve(str(child)).options.workload.samples == 7, "what the file itself says is refused later"
-    for preset in (presets.resolve(str(base), ["entry=null"]), presets.resolve(str(child), ["entry=null"])):
-        assert preset.options.workload.entry is None
-    assert presets.resolve(str(base), ["entry=null"]).options.workload.model == "mlp"
-    base.write_text("workload: {entry: null, model: mlp}\n")
-    child.write_text("extends: base.yaml\nworkload: {entry: null}\n")
-    assert [presets.resolve(str(path)).options.workload.model for path in (base, child)] == ["mlp", "mlp"]
-
-
-def test_a_run_is_named_by_its_id_and_its_options_are_taken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = runs.create("my-own", presets.resolve("quickstart", ["epochs=7"]).to_yaml())
-    for given in (f"run:{run.id}", "run:my-own"):
-        found = presets.resolve(given, ["batch_size=9"])
-        assert (found.name, found.options.train.epochs, found.options.input.batch_size) == ("my-own", 7, 9)
-    for given, why in (("run:nobody", "there is no such run"), ("run:", "there is no such run")):
-        assert cli.run(["--preset", given, "--dry-run"]) == 2
-        assert why in capsys.readouterr().err
-    for command in (["--preset", "run:latest", "--dry-run"], ["presets", "show", "run:latest"]):
-        assert cli.run(command) == 0
-        assert "epochs: 7" in capsys.readouterr().out
-    assert cli.run(["presets", "check", "run:latest"]) == 0
-    assert capsys.readouterr().out == f"run:{run.id}: good\n"
+def test_a_watched_run_is_no_preset(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs.create("watched", "schema_version: 1\ntrain: {epochs: 3}\n")  # as Monitor writes it
     for command in (["--preset", "run:watched", "--dry-run"], ["export", "--preset", "run:watched"]):
         assert cli.run(command) == 2, "no other model is trained in its name"
         assert "'run:watched': is a fit of your own script, which gputui cannot start" in capsys.readouterr().err
-    runs.create("my-own", presets.resolve("quickstart").to_yaml())
-    assert cli.run(["--preset", "run:my-own", "--dry-run"]) == 2
-    assert "2 runs have that in their ids" in capsys.readouterr().err
 
 
 # ---- what is said when it is wrong ------------------------------------------------------------

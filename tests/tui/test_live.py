@@ -37,13 +37,7 @@ def at(seconds: float) -> Any:
     return lambda: recorded.BEGAN + seconds
 
 
-async def resized(pilot: Pilot[None], size: tuple[int, int], what: str) -> str:
-    """In another size, with the text on the screen again; the screen's text."""
-    await pilot.resize_terminal(*size)
-    return await wait_for(pilot, what)
-
-
-async def test_foreign_text_is_shown_as_it_is_and_the_log_is_searched(home: Path) -> None:
+async def test_foreign_text_is_shown_as_it_is(home: Path) -> None:
     told = tuple(("input", f"warning {number}") for number in range(12))
     run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES, description="[bold]odd\x1b[2J[/bold]", warnings=told)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
@@ -53,23 +47,9 @@ async def test_foreign_text_is_shown_as_it_is_and_the_log_is_searched(home: Path
         shown = await wait_for(pilot, "?[31mred?[0m [red]not markup[/red] ?")
         assert "\x1b" not in shown
         await pilot.press("escape")
-        shown = await resized(
-            pilot, (80, 24), "12 warnings: l m shows all"
-        )  # so small a screen leaves the log to a key
+        await pilot.resize_terminal(80, 24)  # so small a screen leaves the log to a key
+        shown = await wait_for(pilot, "12 warnings: l m shows all")
         assert "input: warning 11 " in shown, "the newest are shown"
-        await pilot.press("l", "end")
-        await wait_for(pilot, "line 299")
-        await pilot.press("slash", *"line 12", "enter")
-        shown = await wait_for(pilot, "11 of 11")
-        assert "line 129" in shown
-        await pilot.press("f")
-        shown = await wait_for(pilot, "1 of 11")
-        assert "line 12" in shown
-        await pilot.press("F", "F")
-        await wait_for(pilot, "10 of 11")
-        await pilot.press("escape")
-        assert "of 11" not in await wait_for(pilot, "lines")
-        assert pilot.app.screen.query_one(LogLines).sought == ""
 
 
 @pytest.fixture

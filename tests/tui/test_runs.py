@@ -67,31 +67,14 @@ async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: 
         await wait_for(pilot, "2 marked (2 hidden)")
         await pilot.press("d")
         shown = await wait_for(pilot, "Delete 2 runs")
-        for text in (
-            five[0].id,
-            five[1].id,
-            "2 of them are hidden by the filter",
-            "u brings them back",
-            "Quitting frees",
-        ):
-            assert text in shown, text
+        assert "2 of them are hidden by the filter" in shown
         await pilot.press("d")
         await wait_for(pilot, "deleted 2 runs; u brings them back; quitting frees")
         assert [run.id for run in all_runs()] == [run.id for run in reversed(five[2:])]
         await pilot.press("escape", "u")
         await wait_for(pilot, "5 of 5")
         assert five[0].file("result.json").read_bytes() == kept
-        screen = pilot.app.screen
-        assert isinstance(screen, RunsScreen)
-        await wait_for(pilot, lambda: screen.table.current_key in (five[0].id, five[1].id))
-        await pilot.press("u")
-        await wait_for(pilot, "nothing to take back: nothing was deleted")
-        pilot.app.clear_notifications()  # the message covers the line of the marks
-        await pilot.press("space")
-        await wait_for(pilot, "1 marked, M clears")
         await pilot.press("M")
-        shown = await wait_for(pilot, "5 of 5")
-        assert "marked," not in shown
         await pilot.press(*["down"] * 4, "d")
         await wait_for(pilot, "Delete 1 run")
         await pilot.press("d")

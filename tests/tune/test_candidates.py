@@ -152,21 +152,6 @@ def test_a_trial_is_judged_by_each_report_of_further_steps(tmp_path: Path) -> No
     assert not below(8.0)((8.0, 8.0, 8.0))
 
 
-def test_a_candidate_that_is_clearly_slower_is_rejected_with_its_speed_so_far(tmp_path: Path) -> None:
-    speeds = {32: 1000.0, 16: 790.0, 64: 810.0}
-    bench = PlantedBench(tmp_path / "trials", lambda options, _: Planted(speeds[options.input.batch_size]))
-    screening = Screening(measurement(bench, "batch_size=32"), lambda doing: None, 2.0)
-    screening.measure_best("baseline", "as it is", without_input=False)
-    slow = screening.attempt("batch_size", {"input.batch_size": 16})
-    assert [trial.outcome for trial in slow.trials] == ["slower"]
-    assert slow.decision == "rejected"
-    assert slow.samples_per_second == pytest.approx(790)
-    assert slow.gain == pytest.approx(-0.21)
-    assert "ended before its time" in slow.why
-    close = screening.attempt("batch_size", {"input.batch_size": 64})
-    assert ([trial.outcome for trial in close.trials], close.decision) == (["ok"], "rejected")
-
-
 GPUS = tuple(Gpu(index, f"GPU-{index}", "NVIDIA A100", (8, 0), 40 * 2**30) for index in (0, 1))
 
 
