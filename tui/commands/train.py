@@ -331,7 +331,7 @@ class LineView:
             handler(event)
 
     def stopping(self, more: str) -> None:
-        self.line(f"stopping{'' if self.state.is_command else ' after this step'}{more}")
+        self.line(f"stopping{' after this step' if self.state.step else ''}{more}")
 
     def close(self) -> None:
         if self._bar is not None and self._bar.live.is_started:

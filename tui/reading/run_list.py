@@ -57,7 +57,7 @@ class Entry:
     number: int | None = None  # from which its short name is made
     sweep: str = ""  # the sweep whose trial it is
     trials: tuple[Entry, ...] = ()  # of the row of a sweep: its runs
-    learning: str = ""  # that it has diverged, learnt nothing or overfits, as a sentence
+    fault: str = ""  # why it failed, or that it has diverged, learnt nothing or overfits, as a sentence
     learnt_badly: bool = False  # and none of its best models is kept
     is_open: bool = False  # the row of a sweep whose trials are shown below it
 
@@ -214,8 +214,8 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         judging(result.get("metrics") or EMPTY, "test_"),
         workers,
         number=run.number,
-        learning=(learning := str(result.get("learning") or "")),
-        learnt_badly=has_learnt_badly(learning, result.get("best") or ()),
+        fault=str((result.get("error") or EMPTY).get("message") or result.get("learning") or ""),
+        learnt_badly=has_learnt_badly(str(result.get("learning") or ""), result.get("best") or ()),
         sweep=earlier.sweep if earlier else part_of_sweep.read(run).sweep,
         size=earlier.size if earlier else None,
     )

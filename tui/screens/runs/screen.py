@@ -518,10 +518,10 @@ def _listed(names: Sequence[str], about: Mapping[str, str]) -> str:
 
 
 def _about(entry: Entry) -> str:
-    # Its damage, else that it learns nothing, its changes, note and description. Of a sweep, options and result.
+    # Its damage, else its fault, its changes, note and description. Of a sweep, options and result.
     if entry.group:
         return f"{entry.title.changes[-1]}  {entry.description}" if entry.trials else entry.description
-    words = (entry.learning, *entry.title.changes, *entry.workers, entry.notes.words, entry.description)
+    words = (entry.fault, *entry.title.changes, *entry.workers, entry.notes.words, entry.description)
     return " ".join((entry.damage or "  ".join(filter(None, words))).split())
 
 
