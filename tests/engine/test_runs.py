@@ -29,6 +29,7 @@ from tests.doors.engine import (
     jobs,
     launch,
     launched_with,
+    locks,
     options_json,
     parsing,
     presets,
@@ -98,6 +99,11 @@ def test_a_number_stays_after_a_deletion_and_a_new_name(home: Path) -> None:
     with pytest.raises(RunError, match=rf"r1 \({first.id}\) has been deleted"):
         runs.find("r1")  # and not the run whose id contains it
     assert (runs.find("R3"), made().number) == (third, 4)
+
+
+def test_a_preset_is_found_by_the_short_name_of_its_run(home: Path) -> None:
+    run = runs.create("some", presets.resolve("quickstart").to_yaml())
+    assert presets.find("run:r1") == run.file("preset.yaml")
 
 
 # ---- A run is named by its preset and by what was changed of it ----------------------------------
@@ -171,6 +177,15 @@ def test_deleted_runs_are_listed_nowhere_and_come_back_as_they_were() -> None:
     trash.empty()
     assert not one.path.exists()
     assert trash.bring_back() == ([], [])
+
+
+def test_a_run_that_goes_on_stays_where_it_is() -> None:
+    trash, run, other = Trash(), made_of_trash("runs"), ended("other")
+    with locks.take(run.file(locks.ENGINE_LOCK)):
+        moved, refused = trash.put([run, other])
+    assert moved == [other]
+    assert "stop it before deleting it" in refused[0]
+    assert run.path.exists()
 
 
 def test_a_name_that_is_taken_again_is_not_written_over() -> None:
