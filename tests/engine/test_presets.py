@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from tests.doors.engine import YamlFault, located_yaml, places, presets, runs
+from tests.doors.engine import places, presets, runs
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.tui import tui_cli as cli
 
@@ -51,32 +48,3 @@ def test_a_very_long_chain_of_extends_is_refused(tmp_path: Path) -> None:
     for number in range(400):
         write(tmp_path / f"p{number}.yaml", f"extends: p{number + 1}.yaml\n")
     assert ":1: extends: " in problem(tmp_path / "p0.yaml")
-
-
-# ---- The parser of YAML in C, and the one in Python for what it refuses --------------------------
-
-
-def _read_or_refused(text: str, kind: Any) -> Any:
-    """What the parser reads; for YAML that is no preset the words, the line and the key with which it is refused."""
-    try:
-        return located_yaml._parse(text, kind)
-    except YamlFault as fault:
-        return fault.message, fault.line, fault.key
-
-
-def test_both_parsers_read_the_same() -> None:
-    """Presets that are damaged at random places, where the parser in C would be used."""
-    texts = [path.read_text() for path in sorted(presets.SHIPPED.glob("*.yaml"))]
-    drawn = random.Random(1)
-    accepted = 0
-    for _ in range(150):
-        letters = list(drawn.choice(texts))
-        letters[drawn.randrange(len(letters))] = drawn.choice("\n :-[]{},'\"#|>%@0e.")
-        text = "".join(letters)
-        try:
-            fast = _read_or_refused(text, located_yaml._loaders()[0])
-        except yaml.YAMLError:
-            continue  # read again by the other
-        assert fast == _read_or_refused(text, located_yaml._loaders()[1]), text
-        accepted += 1
-    assert accepted > 40
