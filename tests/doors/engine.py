@@ -21,7 +21,6 @@ from gputui.engine.files.appending import Gap, LineFile
 from gputui.engine.files.places import TRIALS, home, runs_folder as places_runs_folder, proofs_folder
 from gputui.engine.files.reading import GrowingFile, open_regular
 from gputui.engine.files.writing import write_atomically
-from gputui.engine.files.located_yaml import YamlFault
 from gputui.engine.follow import following, following as follow_start, target, to_tensorboard
 from gputui.engine.follow.following import Following, State, file_of, Place as place_Place, read_place
 from gputui.engine.follow.target import AboutRun, Point, PointMaker, Target, about_run, without_login
@@ -169,7 +168,7 @@ from gputui.engine.tune.screening import Screening, Best as judgement_Best
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.search_space import Space
 from gputui.engine.tune.stages import STEP
-from gputui.engine.tune.tune_request import DECISION_SHARE, TimePlan
+from gputui.engine.tune.tune_request import TimePlan
 from gputui.engine.tune.wide import storage, study
 from gputui.engine.tune.wide.storage import StudyError
 from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study, Axis as search_axes_Axis

@@ -28,7 +28,6 @@ from gputui.tui.form.form_state import FormState, INFO, to_text, to_value
 from gputui.tui.form import option_search
 from gputui.tui.form.option_search import search
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
-from gputui.tui.printing import proof as printing_proof
 from gputui.tui.printing.proof import ProofLines as printing_proof_ProofLines
 from gputui.tui.reading import earlier_starts, machine, preset_files, queue, run_list
 from gputui.tui.reading.preset_files import Listing
