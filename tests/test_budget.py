@@ -13,17 +13,17 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1391, "engine/bootstrap": 26, "engine/checks": 1072, "engine/compare": 439, "engine/diagnosis": 1715,
-    "engine/doctor": 1294, "engine/export": 2161, "engine/figures": 418, "engine/files": 1410, "engine/follow": 1087,
-    "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 981, "engine/notify": 368, "engine/options": 2324,
-    "engine/prepare": 793, "engine/presets": 886, "engine/process": 2583, "engine/profile": 611, "engine/proof": 1657,
-    "engine/queue": 2450, "engine/runs": 3517, "engine/scaling": 347, "engine/sweep": 1613, "engine/system": 1002,
-    "engine/telemetry": 2072, "engine/trainer": 14464, "engine/trials": 3476, "engine/tune": 3121, "tui": 915,
-    "tui/base": 1412, "tui/commands": 4007, "tui/drawing": 4284, "tui/form": 640, "tui/printing": 275,
-    "tui/reading": 2797, "tui/screens": 7974, "tui/upstream": 687, "tui/widgets": 2276, "tui/wording": 438,
+    "engine": 1391, "engine/bootstrap": 26, "engine/checks": 1072, "engine/compare": 450, "engine/diagnosis": 1722,
+    "engine/doctor": 1294, "engine/export": 2166, "engine/figures": 418, "engine/files": 1410, "engine/follow": 1087,
+    "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 981, "engine/notify": 368, "engine/options": 2333,
+    "engine/prepare": 793, "engine/presets": 886, "engine/process": 2592, "engine/profile": 611, "engine/proof": 1657,
+    "engine/queue": 2450, "engine/runs": 3911, "engine/scaling": 347, "engine/sweep": 1613, "engine/system": 1002,
+    "engine/telemetry": 2072, "engine/trainer": 14775, "engine/trials": 3476, "engine/tune": 3121, "tui": 915,
+    "tui/base": 1414, "tui/commands": 4013, "tui/drawing": 4385, "tui/form": 640, "tui/printing": 275,
+    "tui/reading": 2797, "tui/screens": 8150, "tui/upstream": 687, "tui/widgets": 2280, "tui/wording": 443,
 }  # fmt: skip
 COUNTS = {
-    "lines": 81286, "files": 420, "files below 100 lines": 116, "lines of docstrings": 6138, "functions": 5781,
+    "lines": 82326, "files": 426, "files below 100 lines": 117, "lines of docstrings": 6199, "functions": 5841,
     "imports in functions": 212, "class names in two modules": 36,
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ _OF_EPOCH, _OF_BATCH, _AT_ITERATION = "epoch_", "batch_", "_vs_iterations"  # in
 
 
 @dataclass
-class Log:
+class OtherLog:
     """The events of a log, each with its Unix time, and the content of result.json. `files` were read; `place` is the
     folder of the training, or the table.
     """
@@ -56,7 +56,7 @@ def is_path(text: str) -> bool:
     return "/" in text or text.endswith(".csv")
 
 
-def read(path: Path) -> Log:
+def read(path: Path) -> OtherLog:
     """Raise RunError if the path has no such log, or those of several trainings."""
     try:
         files = sorted(path.rglob(TENSORBOARD)) if path.is_dir() else [path]
@@ -64,7 +64,7 @@ def read(path: Path) -> Log:
             tables = sorted(path.glob("*.csv"))
             of_tables = f"; it has {tables[0].name}: name that file" if tables else ""
             raise RunError(f"{path} is no run, and has no event files of TensorBoard{of_tables}")
-        log = Log(_training_of(files[0].resolve()), files)
+        log = OtherLog(_training_of(files[0].resolve()), files)
         points = _of_tensorboard(path, log) if ".tfevents." in files[0].name else _of_table(log)
     except OSError as fault:
         raise RunError(f"{path} cannot be read: {why(fault)}") from None
@@ -74,7 +74,7 @@ def read(path: Path) -> Log:
     return log
 
 
-def _events(points: list[_Point], log: Log) -> Iterator[tuple[float, Event]]:
+def _events(points: list[_Point], log: OtherLog) -> Iterator[tuple[float, Event]]:
     began, last = points[0].t, points[-1]
     whole_seconds = last.t - began or None
     ended = [point for point in points if point.epoch]
@@ -110,7 +110,7 @@ def _events(points: list[_Point], log: Log) -> Iterator[tuple[float, Event]]:
 # ---- the table of CSVLogger ------------------------------------------------------------------------
 
 
-def _of_table(log: Log) -> list[_Point]:
+def _of_table(log: OtherLog) -> list[_Point]:
     # It has no times and no steps: all of it is as old as the file, and an epoch counts as a step.
     path = log.files[0]
     with path.open(encoding="utf-8", errors="replace", newline="") as stream:
@@ -147,7 +147,7 @@ def _training_of(file: Path) -> Path:
     return file.parent.parent if file.parent.name in DATA else file.parent
 
 
-def _of_tensorboard(path: Path, log: Log) -> list[_Point]:
+def _of_tensorboard(path: Path, log: OtherLog) -> list[_Point]:
     trainings = sorted({str(_training_of(file)) for file in log.files})
     if len(trainings) > 1:
         named = ", ".join(trainings[:SEVERAL]) + (" ..." if len(trainings) > SEVERAL else "")
@@ -186,7 +186,7 @@ def _figure(before: str, tag: str) -> str:
     return (before or DATA.get(data, "")) + name
 
 
-def _scalars(file: Path, log: Log) -> Iterator[tuple[float, int, str, float | None]]:
+def _scalars(file: Path, log: OtherLog) -> Iterator[tuple[float, int, str, float | None]]:
     """Yield the time, step, tag and value of each scalar of an event file, up to a record that is damaged."""
     size = file.stat().st_size
     with file.open("rb") as stream:

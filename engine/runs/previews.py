@@ -24,7 +24,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
-class Picture:
+class Bitmap:
     width: int
     height: int
     rgb: bytes  # of all pixels, row by row
@@ -38,7 +38,7 @@ class Matrix:
     classes: list[str]
 
 
-Shown = Picture | Matrix | str
+Shown = Bitmap | Matrix | str
 
 
 def write(run: Path, epoch: int, files: Mapping[str, bytes]) -> None:
@@ -77,7 +77,7 @@ def read(file: Path) -> Shown:
     return _unpacked(content) if file.suffix == ".png" else _matrix(json.loads(content))
 
 
-def as_png(picture: Picture) -> bytes:
+def as_png(picture: Bitmap) -> bytes:
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
@@ -87,7 +87,7 @@ def as_png(picture: Picture) -> bytes:
     return _PNG + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
 
 
-def _unpacked(content: bytes) -> Picture:
+def _unpacked(content: bytes) -> Bitmap:
     if content[:16] != _PNG + struct.pack(">I", 13) + b"IHDR" or len(content) < 41:
         raise ValueError("the file is no PNG of gputui's")
     width, height = struct.unpack(">II", content[16:24])
@@ -102,7 +102,7 @@ def _unpacked(content: bytes) -> Picture:
     rgb = b"".join(lines[line * y + 1 : line * (y + 1)] for y in range(height))
     if len(rgb) != 3 * width * height:
         raise ValueError("the file is no PNG of gputui's, or incomplete")
-    return Picture(width, height, rgb)
+    return Bitmap(width, height, rgb)
 
 
 def _matrix(content: object) -> Matrix:

@@ -188,7 +188,7 @@ async def test_previews_follow_the_newest_epoch_are_scrubbed_and_stand_next_to_e
     first, last = five[0], five[-1]  # which goes on
     for epoch in (1, 2):
         previews.write(first.path, epoch, {"story.txt": f"old {epoch}\n".encode() * 40, "zebra.png": b"no picture"})
-    previews.write(last.path, 1, {"story.txt": b"new 1", "zebra.png": previews.as_png(previews.Picture(1, 1, b"abc"))})
+    previews.write(last.path, 1, {"story.txt": b"new 1", "zebra.png": previews.as_png(previews.Bitmap(1, 1, b"abc"))})
     app = Tiny(lambda: CompareScreen([first, last]))
     async with app.run_test(size=(80, 24)) as pilot:
         await wait_for(pilot, "figures")

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ...engine.runs.previews import Matrix, Picture, Shown
+from ...engine.runs.previews import Matrix, Bitmap, Shown
 from ...engine.units import counted
 from ..base.errors import clean
 from ..base.glyphs import RICH, Glyphs
@@ -22,7 +22,7 @@ MISTAKE = 0.1  # of a class, from which a wrong prediction stands out
 
 def rows(shown: Shown, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """A picture fits into `width` and `height`; a text or a table may have more rows."""
-    if isinstance(shown, Picture):
+    if isinstance(shown, Bitmap):
         return _picture(shown, width, height, glyphs)
     if isinstance(shown, Matrix):
         return _matrix(shown, width, glyphs)
@@ -31,7 +31,7 @@ def rows(shown: Shown, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 @lru_cache(maxsize=16)
-def _picture(picture: Picture, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def _picture(picture: Bitmap, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     times = min(width / picture.width, 2 * height / picture.height)
     times = int(times) or times
     across, down = max(1, int(picture.width * times)), max(1, int(picture.height * times))
@@ -48,7 +48,7 @@ def _picture(picture: Picture, width: int, height: int, glyphs: Glyphs) -> list[
 Pixel = tuple[int, int, int]
 
 
-def _scaled(picture: Picture, across: int, down: int) -> Iterator[list[Pixel | None]]:
+def _scaled(picture: Bitmap, across: int, down: int) -> Iterator[list[Pixel | None]]:
     """Yield lines of pixels, each the mean of those that it stands for."""
 
     def spans(count: int, size: int) -> list[tuple[int, int]]:

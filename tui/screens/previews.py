@@ -27,7 +27,7 @@ GAP = 2
 
 
 @dataclass(frozen=True)
-class Reading:
+class PreviewReading:
     """The epochs and names of all runs, and of each run what it shows of the chosen ones, or why it shows nothing."""
 
     epochs: list[int]
@@ -37,7 +37,7 @@ class Reading:
     shown: list[previews.Shown]
 
 
-class PreviewScreen(FollowingScreen[Reading]):
+class PreviewScreen(FollowingScreen[PreviewReading]):
     """Shows the previews of `runs`, of the newest epoch until a key chooses another one. `source` is the screen that
     has opened it."""
 
@@ -68,8 +68,8 @@ class PreviewScreen(FollowingScreen[Reading]):
         yield Panel(self._body, id="body")
         yield KeyFooter()
 
-    def readings(self, leaving: threading.Event) -> Iterator[Reading]:
-        newest: Reading | None = None
+    def readings(self, leaving: threading.Event) -> Iterator[PreviewReading]:
+        newest: PreviewReading | None = None
         while not leaving.is_set():
             goes_on = any(run.is_active for run in self.runs)
             if (reading := self._read()) != newest:
@@ -79,7 +79,7 @@ class PreviewScreen(FollowingScreen[Reading]):
                 return
             leaving.wait(READ_SECONDS)
 
-    def _read(self) -> Reading:
+    def _read(self) -> PreviewReading:
         listed = [previews.listed(run.path) for run in self.runs]
         epochs = sorted({epoch for each in listed for epoch in each}) or [0]
         names = sorted({name for each in listed for of_epoch in each.values() for name in of_epoch}) or [""]
@@ -92,7 +92,7 @@ class PreviewScreen(FollowingScreen[Reading]):
                 shown.append("nothing of this name in this epoch" if file is None else previews.read(file))
             except (OSError, ValueError) as fault:
                 shown.append(f"cannot be read: {fault}")
-        return Reading(epochs, names, epoch, name, shown)
+        return PreviewReading(epochs, names, epoch, name, shown)
 
     def show_latest(self) -> None:
         for panel in self.query(Panel):

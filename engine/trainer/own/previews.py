@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ...files import writing
 from ...runs import previews
-from ...runs.previews import MOST_SIDE, Picture
+from ...runs.previews import MOST_SIDE, Bitmap
 from ..checkpoint.training_state import State
 from ..measure.run_report import RunReport
 from .iterated import named
@@ -88,7 +88,7 @@ def _file(value: Any) -> tuple[str, bytes]:
     return ".json", json.dumps({"counts": array.tolist(), "classes": names}).encode()
 
 
-def _sheet(array: Any) -> Picture:
+def _sheet(array: Any) -> Bitmap:
     """Return the images as one, side by side with a gap. Large ones lose rows and columns."""
     images = array if array.shape[-1:] in ((1,), (3,)) and array.ndim > 2 else array[..., None]
     images = images[None] if images.ndim == 3 else images
@@ -105,4 +105,4 @@ def _sheet(array: Any) -> Picture:
     for at, image in enumerate(images):
         y, x = at // across * height, at % across * width
         sheet[y : y + height - GAP, x : x + width - GAP] = image
-    return Picture(sheet.shape[1], sheet.shape[0], sheet.tobytes())
+    return Bitmap(sheet.shape[1], sheet.shape[0], sheet.tobytes())
