@@ -114,7 +114,7 @@ async def test_what_keys_lead_to(
                 warnings=(("input", "the shuffle buffer holds 2 % of the samples"),),
             )  # fmt: skip
             rgb = b"".join(bytes((8 * x, 16 * y, 128)) for y in range(16) for x in range(32))
-            tiles = previews.as_png(previews.Picture(32, 16, rgb))
+            tiles = previews.as_png(previews.Bitmap(32, 16, rgb))
             previews.write(run.path, 1, {"faces.png": tiles})
             counts = b'{"counts": [[8, 2], [0, 0]], "classes": ["cat", "dog"]}'
             previews.write(run.path, 2, {"faces.png": tiles, "mistakes.json": counts})

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ...engine.runs.previews import Matrix, Bitmap, Shown
+from ...engine.runs.previews import Bitmap, Matrix, Shown
 from ...engine.units import counted
 from ..base.errors import clean
 from ..base.glyphs import RICH, Glyphs
