@@ -36,7 +36,8 @@ def build(context):
     return model, (x, y)
 """
 COMPILED = 'model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])'
-WHOLE = f"model = keras.Model(inputs, layers.Dense(3)(deep(inputs))); {COMPILED}"
+WITHIN = "keras.Sequential([layers.GaussianNoise(0.1), layers.Dense(8)])"  # as augmentation often is
+WHOLE = f"model = keras.Model(inputs, layers.Dense(3)(deep({WITHIN}(inputs)))); {COMPILED}"
 SHORT = ("epochs=2", "batch_size=16", "validation_split=0", "checkpoint=4", "keep=10")
 REFUSED = {
     "a layer of it adds a loss": "model = keras.Model(inputs, deep(inputs, activity_regularizer='l2'))",
@@ -63,6 +64,7 @@ def test_dropout_and_moving_averages_of_own_code_are_those_of_the_first_time(mor
     program = OWN.replace("{body}", WHOLE)
     kept, again = (own(program, *SHORT, *more, f"recompute={on}").train() for on in ("false", "true"))
     assert again.losses() == kept.losses()
+    assert "call" in vars(again.loop.built.model), "the whole is divided, and not the small model within it"
     from_its_checkpoint = resumed(own, program, again, 4, *SHORT, *more, "recompute=true").losses()
     assert from_its_checkpoint == again.losses()[-len(from_its_checkpoint) :]
     both = (each.loop.built.model.get_weights() for each in (kept, again))

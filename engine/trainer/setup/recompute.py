@@ -30,11 +30,12 @@ def recompute(model: keras.Model) -> int:
     """Let a training step of the model keep only what stands between its segments. Return how many are computed again;
     ValueError says why none can be.
     """
-    graphs = [graph for layer in model._flatten_layers() if (graph := _graph_of(layer)) is not None]
-    inner = [graph for graph in graphs if not any(map(_graph_of, graph._flatten_layers(include_self=False)))]
-    if not inner:
+    graphs = {id(graph): graph for layer in model._flatten_layers() if (graph := _graph_of(layer)) is not None}
+    parts = [_graph_of(layer) for graph in graphs.values() for layer in graph._flatten_layers(include_self=False)]
+    within = {id(part) for part in parts}
+    if not graphs:
         raise ValueError("no part of it is a Functional or Sequential model")
-    counts = [_recompute_segments(graph) for graph in inner]
+    counts = [_recompute_segments(graph) for key, graph in graphs.items() if key not in within]
     if not any(counts):
         raise ValueError("it has no place where a single tensor leads from one half of its layers to the other")
     return sum(counts)
@@ -48,10 +49,15 @@ def _graph_of(layer: Any) -> Any:
 
 
 def _recompute_segments(model: Any) -> int:
-    whole = model.call
+    """Of a model most of which is one that it contains, such as a backbone, that one is divided instead."""
     depths = sorted(model._nodes_by_depth, reverse=True)
     nodes = [node for depth in depths for node in model._nodes_by_depth[depth] if not node.is_input]
-    segments = _divided(model, nodes, _floats_of(model, nodes))
+    sizes = _floats_of(model, nodes)
+    for part in (node.operation for node in nodes):
+        of_part = sum(size for node, size in zip(nodes, sizes, strict=True) if node.operation is part)
+        if 2 * of_part > sum(sizes) and (graph := _graph_of(part)) is not None:
+            return _recompute_segments(graph)
+    segments, whole = _divided(model, nodes, sizes), model.call
 
     def call(inputs: Any, training: Any = None, mask: Any = None) -> Any:
         if not training or mask is not None:
