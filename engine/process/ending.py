@@ -199,25 +199,17 @@ def of_fault(fault: BaseException) -> Ending | None:
     return named_by(text, Evidence(1, (), 1, phase="starting", ceilings=ceilings()), what)
 
 
-def out_of_memory(
-    batch_size: int,
-    detail: str,
-    device_batches: int = 0,
-    on_oom: str = "stop",
-    own: bool = False,
-    doing: str = "",
-    recomputes: bool = False,
-) -> Ending:
-    """`detail` says what ran out, `doing` is the trainer's phase. `device_batches` wait in the memory of each GPU."""
-    if own and doing == "building":
+def _out_of_memory(seen: Evidence, detail: str, device_batches: int) -> Ending:
+    """`detail` says what ran out. `device_batches` wait in the memory of each GPU."""
+    if seen.own and seen.phase == "building":
         return Ending("oom", "out_of_memory", f"out of memory while your code built model and data: {detail}", _SMALLER)
-    smaller_model = "" if own else " or a smaller workload.width"
-    evaluates = doing == "evaluating"
+    batch_size, evaluates = seen.batch_size, seen.phase == "evaluating"
+    smaller_model = "" if seen.own else " or a smaller workload.width"
     where = "out of memory in the evaluation at batch size" if evaluates else "out of memory at batch size"
     smaller = f"input.batch_size={batch_size // 2}, " if batch_size > 1 else ""
     fewer = "input.prefetch_to_device=off, " if device_batches else ""
-    fewer += "" if recomputes or evaluates else "compile.recompute=true, "
-    divides = batch_size > 1 and on_oom == "stop"
+    fewer += "" if seen.recomputes or evaluates else "compile.recompute=true, "
+    divides = batch_size > 1 and seen.on_oom == "stop"
     parts = "; run.on_oom=accumulate goes on with the same batch in parts" if divides else ""
     return Ending(
         "oom",
@@ -237,7 +229,7 @@ def _memory(seen: Evidence, how: str, device_batches: int = 0) -> Ending:
             f"out of memory while TensorFlow was {_DOING[seen.phase]}, before any data was loaded: {how}",
             f"{there}TensorFlow alone needs about 1 GiB: give the container or job more memory, or end other processes",
         )
-    end = out_of_memory(seen.batch_size, how, device_batches, seen.on_oom, seen.own, seen.phase, seen.recomputes)
+    end = _out_of_memory(seen, how, device_batches)
     space = seen.ceilings.address_space_bytes
     return replace(end, hint=f"{end.hint}; the address space is also limited: {_ulimit(space)}") if space else end
 

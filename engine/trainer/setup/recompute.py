@@ -26,19 +26,14 @@ def apply(model: keras.Model) -> None:
         raise TrainerError("recompute", what, "set compile.recompute=false") from None
 
 
-def recompute(model: keras.Model) -> int:
-    """Let a training step of the model keep only what stands between its segments. Return how many are computed again;
-    ValueError says why none can be.
-    """
-    graphs = {id(graph): graph for layer in model._flatten_layers() if (graph := _graph_of(layer)) is not None}
-    parts = [_graph_of(layer) for graph in graphs.values() for layer in graph._flatten_layers(include_self=False)]
-    within = {id(part) for part in parts}
+def recompute(model: keras.Model) -> None:
+    """Let a training step of the model keep only what stands between its segments. ValueError says why it cannot."""
+    graphs = [graph for layer in model._flatten_layers() if (graph := _graph_of(layer)) is not None]
+    within = {id(_graph_of(layer)) for graph in graphs for layer in graph._flatten_layers(include_self=False)}
     if not graphs:
         raise ValueError("no part of it is a Functional or Sequential model")
-    counts = [_recompute_segments(graph) for key, graph in graphs.items() if key not in within]
-    if not any(counts):
+    if not sum(_recompute_segments(graph) for graph in graphs if id(graph) not in within):
         raise ValueError("it has no place where a single tensor leads from one half of its layers to the other")
-    return sum(counts)
 
 
 def _graph_of(layer: Any) -> Any:
@@ -49,7 +44,7 @@ def _graph_of(layer: Any) -> Any:
 
 
 def _recompute_segments(model: Any) -> int:
-    """Of a model most of which is one that it contains, such as a backbone, that one is divided instead."""
+    """Return how many there are. Of a model that is mostly one within it, such as a backbone, that one is divided."""
     depths = sorted(model._nodes_by_depth, reverse=True)
     nodes = [node for depth in depths for node in model._nodes_by_depth[depth] if not node.is_input]
     sizes = _floats_of(model, nodes)
@@ -93,12 +88,11 @@ def _recomputed(nodes: list[Any], tensors: dict[int, Any]) -> dict[int, Any]:
     layers = {id(node.operation): node.operation for node in nodes}.values()
     state = [each for layer in layers for each in getattr(layer, "variables", ()) if not each.trainable]
     before = [(each, tf.identity(each.value)) for each in state]
-    calls = list[None]()
+    is_first = iter((True,))
 
     def segment(*values: Any) -> Any:
         inner = dict(zip(tensors, values, strict=True))
-        calls.append(None)
-        if len(calls) == 1:
+        if next(is_first, False):
             _compute(nodes, inner)
         else:  # with the seeds and averages of before, and without a change of them
             with keras.StatelessScope(state_mapping=before):
