@@ -26,7 +26,7 @@ class Skips(keras.Model):
         return super().call(x, training=training)
 
 def deep(x, **more):
-    for _ in range(6):
+    for _ in range(3):
         x = layers.Dropout(0.3)(layers.BatchNormalization()(layers.Dense(16, activation="relu", **more)(x)))
     return x
 
@@ -58,8 +58,8 @@ def test_the_models_of_gputui_learn_the_same(model: str, build: Build) -> None:
         np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-3, atol=1e-4, err_msg=one.path)
 
 
-@pytest.mark.parametrize("more", [(), ("strategy.kind=mirrored",), pytest.param(("micro_batches=2",), marks=NIGHTLY),
-                                  pytest.param(("policy=mixed_float16",), marks=NIGHTLY)])  # fmt: skip
+@pytest.mark.parametrize("more", [("strategy.kind=mirrored",), *(pytest.param(more, marks=NIGHTLY) for more in (
+    (), ("micro_batches=2",), ("policy=mixed_float16",)))])  # fmt: skip
 def test_dropout_and_moving_averages_of_own_code_are_those_of_the_first_time(more: tuple[str, ...], own: Write) -> None:
     program = OWN.replace("{body}", WHOLE)
     kept, again = (own(program, *SHORT, *more, f"recompute={on}").train() for on in ("false", "true"))
