@@ -200,7 +200,7 @@ def compare(line_up: LineUp) -> Comparison:
     groups = _groups(options, [place.index if place else None for place in places], versions_of_runs, codes)
     keys = dict.fromkeys(key for result in results for key in result if key.startswith("metrics."))
     metrics = [figures.metric(key.removeprefix("metrics.")) for key in keys]
-    rows = [_row(figure, results, groups) for figure in (*metrics, *figures.shown("compare"))]
+    rows = [figure_row(figure, results, groups) for figure in (*metrics, *figures.shown("compare"))]
     states = tuple(run.state for run in runs)
     notes = [line_up.lost] if line_up.lost else []
     notes += [
@@ -287,7 +287,7 @@ def _groups(
     return tuple(numbers)
 
 
-def _row(figure: Figure, results: Sequence[Mapping[str, float]], groups: Sequence[int]) -> FigureRow:
+def figure_row(figure: Figure, results: Sequence[Mapping[str, float]], groups: Sequence[int]) -> FigureRow:
     """The noise is the largest minus the smallest value of repeats, divided by the smallest (not of a share)."""
     values, is_share, spreads = tuple(result.get(figure.key) for result in results), figure.unit == "share", []
 

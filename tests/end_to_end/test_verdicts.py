@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -112,6 +114,13 @@ def test_a_run_that_waits_for_its_input() -> None:
     assert report.input_time.preprocessing_ms > 0.9 * stage.ms
     assert report.input_time.transfer_ms is None
     assert "slowest input stage: load (Map)" in "\n".join(reports.lines(report))
+    copied = shutil.copytree(run.path, run.path.with_name("20260101-000000-copied"))
+    shutil.rmtree(copied / "profile" / "plugins")
+    compared = json.loads(gputui("compare", run.id, copied.name, "--profile", "--json").stdout)
+    differs = {figure["key"]: figure["values"] for figure in compared["figures"]}
+    assert differs["profiled waiting for input"] == [known(report.shares.input) * report.step_ms, None]
+    assert differs["layer dense"][0] > 0
+    assert "has no profile of its steps 32-999 yet" in compared["notes"][-1]
 
 
 # ---- shipped presets -----------------------------------------------------------------------------

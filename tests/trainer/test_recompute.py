@@ -48,7 +48,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("model", ["model=transformer", pytest.param("model=resnet50", marks=NIGHTLY)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", ["model=transformer", "model=resnet50"])
 def test_the_models_of_gputui_learn_the_same(model: str, build: Build) -> None:
     settings = (model, "width=0.1", "epochs=1", "steps_per_epoch=4", "batch_size=16", "data=synthetic", "shape=[8,8,3]",
                 "normalization=batch")  # fmt: skip

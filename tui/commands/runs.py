@@ -20,6 +20,7 @@ if is_called():
 
     from ...engine import runs as run_folders
     from ...engine.compare import comparison as comparisons
+    from ...engine.compare import profiles
     from ...engine.files.values import to_json
     from ...engine.files.writing import used_bytes
     from ...engine.runs import Run, run_cluster, titles, trash
@@ -265,10 +266,13 @@ def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: 
 @click.option("--baseline", metavar="RUN", shell_complete=completion.run, help="Compare with this run, this time only.")
 @click.option("--pin", metavar="RUN", shell_complete=completion.run, help="Make this run the baseline from now on.")
 @click.option("--unpin", is_flag=True, help="Remove the pinned baseline.")
+@click.option("--profile", is_flag=True, help="Also compare their profiles: the parts of a step, layers, operations.")
 @one_of(json="Print one JSON object.", markdown="Print a Markdown table.", csv="Print comma-separated values.")
-def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: bool, form: str | None) -> None:
+def compare(
+    names: Sequence[str], baseline: str | None, pin: str | None, unpin: bool, profile: bool, form: str | None
+) -> None:
     """The figures are compared with those of the baseline: the pinned run or, if none is pinned, the first RUN."""
-    if (pin is not None or unpin) and (names or baseline is not None or form or (unpin and pin is not None)):
+    if (pin is not None or unpin) and (names or baseline is not None or form or profile or (unpin and pin is not None)):
         raise Refused("--pin RUN and --unpin cannot be combined with anything else; compare runs with a second command")
     if pin is not None:
         run = run_folders.find(pin)
@@ -288,6 +292,8 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
                 )
             raise Refused(f"name a run other than the baseline, {line_up.runs[0].id}; gputui runs lists them")
         comparison = comparisons.compare(line_up)
+        if profile:
+            comparison = profiles.with_profiles(comparison, line_up.runs)
         if form is None:
             head, *rows = wording.table_rows(comparison)
             show_table(DrawnTable(head, rows, right=range(1, len(head))))

@@ -17,6 +17,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ...engine.compare import comparison as comparisons
+from ...engine.compare import profiles
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow, compare
 from ...engine.runs import Run, previews
 from ...engine.units import NONE
@@ -94,17 +95,21 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
         """Yield the runs and their comparison, then again after each reading of the curves of the first MOST_COMPARED
-        runs, about once per second. In a thread."""
+        runs, about once per second, and with the figures of their profiles. In a thread."""
         line_up = comparisons.line_up(self.runs)
         reading = list(line_up.runs), compare(line_up)
         self._has_previews = any(previews.are_in(run.path) for run in line_up.runs)
         yield reading
         readers = [RunReader(run) for run in line_up.runs[:MOST_COMPARED]]
+        has_profiles = profiles.are_in(line_up.runs)
         while not leaving.is_set():
             behind = [reader.poll() for reader in readers]
             if not any(behind):
                 self._curves = {reader.run.id: reader.picture.snapshot for reader in readers}
                 yield reading
+                if has_profiles:
+                    has_profiles, reading = False, (reading[0], profiles.with_profiles(reading[1], line_up.runs))
+                    yield reading
                 if all(reader.ended for reader in readers):
                     return
                 leaving.wait(READ_SECONDS)
