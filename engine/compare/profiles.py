@@ -26,25 +26,24 @@ def with_profiles(comparison: Comparison, runs: Sequence[Run]) -> Comparison:
     """Return the comparison of these runs with the figures of their profiles, and a note why a run has none. XProf
     takes some seconds for each.
     """
-    found, notes = list[ProfileReport | None](), list[str]()
+    profiled, notes = list[ProfileReport | None](), list[str]()
     for run in runs:
         try:
-            found.append(reports.read(run))
+            profiled.append(reports.read(run))
         except ProfileError as reason:
-            found.append(None)
+            profiled.append(None)
             notes.append("; ".join(str(reason).splitlines()))
-    of_layers = all(report is None or report.layers for report in found)
-    parts = [_parts(report) if report else {} for report in found]
-    pieces = [_pieces(report, of_layers) if report else {} for report in found]
-    known = [times for times, report in zip(pieces, found, strict=True) if report]
+    of_layers = all(report is None or report.layers for report in profiled)
+    parts = [_parts(report) if report else {} for report in profiled]
+    pieces = [_pieces(report, of_layers) if report else {} for report in profiled]
 
     def spread(name: str) -> float:
-        each = [times.get(name, 0.0) for times in known]
+        each = [times.get(name, 0.0) for times in pieces if times]
         return max(each) - min(each)
 
     names = [*dict.fromkeys(name for times in parts for name in times)]
-    names += sorted({name for times in known for name in times}, key=lambda name: (-spread(name), name))[:MOST]
-    of_runs = [{**one, **other} for one, other in zip(parts, pieces, strict=True)]
+    names += sorted({name for times in pieces for name in times}, key=lambda name: (-spread(name), name))[:MOST]
+    of_runs = [part | piece for part, piece in zip(parts, pieces, strict=True)]
     rows = [
         figure_row(Figure(name, name, "ms", "", "XProf", more_is_better=False), of_runs, comparison.groups)
         for name in names
