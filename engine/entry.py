@@ -10,12 +10,12 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from .files.reading import read_bytes, why
 from .files.values import harmless
-from .frozen import dataclass
 from .options.workload import ENTRY
 
 MAX_SOURCE_BYTES = 1024**2  # a larger file was not written by a person, and takes seconds to parse

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-from .frozen import dataclass
+from dataclasses import dataclass
 
 LEVELS = ("error", "warning", "note", "ok")  # the worst first
 

@@ -13,17 +13,17 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1391, "engine/bootstrap": 26, "engine/checks": 1072, "engine/compare": 450, "engine/diagnosis": 1722,
+    "engine": 1326, "engine/bootstrap": 26, "engine/checks": 1072, "engine/compare": 518, "engine/diagnosis": 1722,
     "engine/doctor": 1294, "engine/export": 2166, "engine/figures": 418, "engine/files": 1410, "engine/follow": 1087,
-    "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 981, "engine/notify": 368, "engine/options": 2333,
-    "engine/prepare": 793, "engine/presets": 886, "engine/process": 2592, "engine/profile": 611, "engine/proof": 1657,
+    "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 981, "engine/notify": 367, "engine/options": 2329,
+    "engine/prepare": 793, "engine/presets": 885, "engine/process": 2584, "engine/profile": 611, "engine/proof": 1657,
     "engine/queue": 2450, "engine/runs": 3911, "engine/scaling": 347, "engine/sweep": 1613, "engine/system": 1002,
     "engine/telemetry": 2072, "engine/trainer": 14775, "engine/trials": 3476, "engine/tune": 3121, "tui": 915,
-    "tui/base": 1414, "tui/commands": 4013, "tui/drawing": 4385, "tui/form": 640, "tui/printing": 275,
-    "tui/reading": 2797, "tui/screens": 8150, "tui/upstream": 687, "tui/widgets": 2280, "tui/wording": 443,
+    "tui/base": 1411, "tui/commands": 4019, "tui/drawing": 4385, "tui/form": 639, "tui/printing": 275,
+    "tui/reading": 2797, "tui/screens": 8155, "tui/upstream": 687, "tui/widgets": 2280, "tui/wording": 443,
 }  # fmt: skip
 COUNTS = {
-    "lines": 82326, "files": 426, "files below 100 lines": 117, "lines of docstrings": 6199, "functions": 5841,
+    "lines": 82322, "files": 426, "files below 100 lines": 117, "lines of docstrings": 6201, "functions": 5837,
     "imports in functions": 212, "class names in two modules": 36,
 }  # fmt: skip
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..frozen import dataclass
 from ..units import size
 from .reading import open_regular
 from .values import brief, printable

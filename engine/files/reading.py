@@ -10,10 +10,10 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
-from ..frozen import dataclass
 from ..units import size
 from .values import LARGEST, LARGEST_WHOLE, MAX_DEPTH, depth, harmless, harmless_in
 

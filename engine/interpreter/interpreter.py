@@ -16,13 +16,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
 from ..files.reading import written_at
-from ..frozen import dataclass
 from . import supported_versions
 
 VARIABLE = "GPUTUI_PYTHON"  # environment variable: the interpreter if run.python is not set

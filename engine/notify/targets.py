@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..files import located_yaml, places
 from ..files.located_yaml import YamlFault
-from ..frozen import dataclass
 from ..options import BY_KEY, Notify, OptionInfo
 
 GROUP = "notify"

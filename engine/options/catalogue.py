@@ -7,10 +7,9 @@ import difflib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..frozen import dataclass
 from .own_code import Own
 
 

@@ -1,8 +1,7 @@
 """The values of `device.visible` that leave the choice of the GPUs to gputui: `free:2`, `fits:1@24GB`, `free:1@T4`."""
 
 import re
-
-from ..frozen import dataclass
+from dataclasses import dataclass
 
 PATTERN = r"^(free|fits):[1-9][0-9]{0,2}(@[0-9]{1,4}GB)?(@[A-Za-z][0-9A-Za-z -]{0,40})?$"
 _GIBIBYTE = 1024**3

@@ -2,9 +2,9 @@
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from ..frozen import dataclass
 from .catalogue import Group, OptionInfo, catalogue
 from .hardware import Compile, Device, Precision, Strategy
 from .input import Input

@@ -1,9 +1,9 @@
 """Which devices compute (`device`), in what precision, compiled how, and several of them together."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from ..frozen import dataclass
 from . import gpu_choice
 from .catalogue import Group, Limits, option
 

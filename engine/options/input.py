@@ -2,9 +2,9 @@
 augmentation.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from ..frozen import dataclass
 from .catalogue import Group, Limits, off_if_false, option
 
 Count = Annotated[int, Limits(ge=1, le=1_000_000_000)]

@@ -4,9 +4,8 @@ declaration of an option (`own`) names a condition, which the objects that the u
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from ..frozen import dataclass
 
 Own = Literal[
     "applies", "across", "cached", "prefetch", "device", "pipeline", "order", "workers", "arrays", "images",

@@ -1,10 +1,10 @@
 """What a run keeps, when it is ended, and in which Python it trains: the group `run`."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from ..follow_targets import FOLLOW_TARGETS, FollowTarget
-from ..frozen import dataclass
 from .catalogue import Group, Limits, off_if_false, option
 from .training import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, watched
 from .watch_rules import WORDS, as_list, parsed

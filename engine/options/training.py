@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from ..frozen import dataclass
 from .catalogue import Group, Limits, option
 
 # The options that name one.

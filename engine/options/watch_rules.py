@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..frozen import dataclass
 from .catalogue import nearest
 from .training import OF_OWN_MODELS
 

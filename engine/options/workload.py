@@ -4,9 +4,9 @@ import contextlib
 import math
 import re
 import shlex
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from ..frozen import dataclass
 from .catalogue import Group, Limits, option
 
 PATH_SOURCES = ("npz", "images", "tfrecord")

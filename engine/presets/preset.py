@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import options as opts
 from ..files.values import brief, printable
-from ..frozen import dataclass
 
 SWEEP = "sweep"  # the entry with the options of `gputui sweep`, which a run ignores
 TOP_LEVEL = ("schema_version", "description", "extends", *opts.GROUPS, SWEEP)

@@ -6,9 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
-
-from ...engine.frozen import dataclass
+from dataclasses import dataclass, replace
 
 _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 

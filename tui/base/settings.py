@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import Field, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from ...engine.files import located_yaml, places
 from ...engine.files.located_yaml import Located, YamlFault
 from ...engine.files.values import brief
 from ...engine.files.writing import write_atomically
-from ...engine.frozen import dataclass
 from ...engine.notify import targets
 from ...engine.options.run import BEGINNINGS
 

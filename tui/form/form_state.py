@@ -8,13 +8,12 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ...engine import presets
 from ...engine.files import located_yaml, places
-from ...engine.frozen import dataclass
 from ...engine.options import BY_KEY, GROUPS, OptionInfo, Options, is_private
 from ...engine.options.own_code import OF_COMMAND, OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, paths, resolving

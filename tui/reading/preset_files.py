@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -19,7 +20,6 @@ from ...engine.files.located_yaml import YamlFault
 from ...engine.files.places import PRESET_SUFFIXES, presets_in
 from ...engine.files.reading import read_bytes, why
 from ...engine.files.writing import write_atomically
-from ...engine.frozen import dataclass
 from ...engine.presets.preset import TOP_LEVEL
 
 MOST = 20

@@ -4,6 +4,7 @@ that the start of the form does not import the other screens."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -14,7 +15,6 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.screen import Screen
 
-from ...engine.frozen import dataclass
 from ..base import keys
 from ..base.themes import with_marks
 from ..word_search import place, search
