@@ -18,12 +18,12 @@ LINES = {
     "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 981, "engine/notify": 367, "engine/options": 2329,
     "engine/prepare": 793, "engine/presets": 885, "engine/process": 2584, "engine/profile": 611, "engine/proof": 1657,
     "engine/queue": 2450, "engine/runs": 3911, "engine/scaling": 347, "engine/sweep": 1613, "engine/system": 1002,
-    "engine/telemetry": 2072, "engine/trainer": 14775, "engine/trials": 3476, "engine/tune": 3121, "tui": 915,
-    "tui/base": 1411, "tui/commands": 4019, "tui/drawing": 4385, "tui/form": 639, "tui/printing": 275,
-    "tui/reading": 2797, "tui/screens": 8155, "tui/upstream": 687, "tui/widgets": 2280, "tui/wording": 443,
+    "engine/telemetry": 2072, "engine/trainer": 14775, "engine/trials": 3476, "engine/tune": 3121, "tui": 906,
+    "tui/base": 1388, "tui/commands": 4014, "tui/drawing": 4337, "tui/form": 626, "tui/printing": 274,
+    "tui/reading": 2775, "tui/screens": 8079, "tui/upstream": 676, "tui/widgets": 2254, "tui/wording": 435,
 }  # fmt: skip
 COUNTS = {
-    "lines": 82322, "files": 426, "files below 100 lines": 117, "lines of docstrings": 6201, "functions": 5837,
+    "lines": 82080, "files": 426, "files below 100 lines": 119, "lines of docstrings": 5978, "functions": 5837,
     "imports in functions": 212, "class names in two modules": 36,
 }  # fmt: skip
 

@@ -80,8 +80,7 @@ class GputuiApp(BaseApp):
         self._theme_kept = self.theme
 
     def theme_at_start(self) -> str:
-        """Return the name of the theme in the settings or, if that is not set or unknown, of the theme that suits the
-        terminal and its colours."""
+        """Return the theme of the settings or, without a known one, that which suits the terminal's colours."""
         if "NO_COLOR" in os.environ:  # Textual removes it from the environment later
             return MONOCHROME.name
         theme = self.settings.theme
@@ -317,8 +316,7 @@ class GputuiApp(BaseApp):
     # ---- commands -----------------------------------------------------------------------------
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Yield the commands of the palette: those of the screen, the screens, the themes, and the useful ones of
-        Textual."""
+        """Yield the commands of the palette: of the screen, all screens and themes, and the useful ones of Textual."""
         yield from catalogue.of_screen(screen)
         listed = {active.binding.description for active in screen.active_bindings.values() if active.enabled}
         for entry in catalogue.SCREENS:

@@ -269,8 +269,7 @@ def _go_on_with_queue() -> None:
 
 
 def _refuse(context: click.Context) -> None:
-    """Refuse options of a training without --preset, with a command or with a preset's form, and such that contradict
-    each other."""
+    """Refuse options of a training with which no training is started, and such that contradict each other."""
     command, used = context.invoked_subcommand, {*given(context)}
     without_screen = next((words for words, names in WITHOUT_SCREEN.items() if used & names), "")
     if command == "":  # a preset was named; its command gets the settings, too
@@ -305,7 +304,6 @@ def form_on(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit with its code. An exception is shown as one or two lines, never as a traceback."""
     sys.exit(run(arguments))
 
 

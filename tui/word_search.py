@@ -14,8 +14,7 @@ _PART = 1000  # the least rank of a match with a part of a text
 
 
 class Place(NamedTuple):
-    """A text of an item that is searched, made by `place`. `order` is 0 for the most important text of the item, and
-    `label` says what the text is."""
+    """A text that is searched: `order` 0 is the most important of its item, `label` says what it is."""
 
     text: str
     lower: str
@@ -25,7 +24,6 @@ class Place(NamedTuple):
 
 
 def place(text: str, order: int = 0, is_name: bool = True, label: str = NAME) -> Place:
-    """Return the text as a place to search."""
     return Place(text, _lower(text), order, is_name, label)
 
 
@@ -38,8 +36,7 @@ class Match(NamedTuple):
 
 
 class Hit(NamedTuple, Generic[Item]):
-    """An item that matches all words of a search, with the best match of each word. `rank` is that of the worst
-    match."""
+    """An item that matches all words, with the best match of each. `rank` is that of the worst."""
 
     item: Item
     words: tuple[str, ...] = ()
@@ -56,8 +53,7 @@ class Hit(NamedTuple, Generic[Item]):
 def search(
     text: str, items: Iterable[Item], places: Callable[[Item], Sequence[Place]], with_parts: bool = False
 ) -> list[Hit[Item]]:
-    """Return matching items in their order; weaker matches count only without stronger ones. With `with_parts` parts
-    always do, so that an item does not vanish when another is added."""
+    """Return matching items in their order; weaker matches only without stronger ones, or `with_parts`."""
     words = tuple(_lower(text).split())
     if not words:
         return [Hit(item) for item in items]
@@ -115,8 +111,7 @@ def _forms(word: str) -> tuple[str, ...]:
 
 
 def _match(word: str, places: Sequence[Place], with_parts: bool) -> Match | None:
-    """A whole name is better than the beginning of a name, and that better than a later word of it; names come
-    first."""
+    """A whole name is better than its beginning, and that than a later word of it; names come first."""
     best: Match | None = None
     forms, highest = _forms(word), 2 * _PART  # the rank from which on a place cannot be better than `best`
     for text, lower, order, is_name, label in places:

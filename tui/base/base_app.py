@@ -182,8 +182,7 @@ class BaseApp(UpstreamApp):
 
     @property
     def available_themes(self) -> dict[str, Theme]:
-        """Return the themes of Textual and of gputui by name. gputui's themes are included because Textual looks for a
-        theme before they can be registered."""
+        """Return all themes by name, also gputui's: Textual looks for a theme before one can be registered."""
         others = super().available_themes
         if len(self._themes) != len(others) + len(OWN_THEMES):
             self._themes = others | OWN_THEMES
@@ -200,8 +199,7 @@ class BaseApp(UpstreamApp):
             self.not_deleted = trash.empty() or self.not_deleted
 
     async def on_event(self, event: events.Event) -> None:
-        """Hold keys and clicks back until a screen that is being opened is ready, and pass all other events to
-        Textual."""
+        """Hold keys and clicks back until a screen that is being opened is ready."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typeahead.take(event)
         elif isinstance(event, events.MouseUp) and not event.is_forwarded:
@@ -247,8 +245,7 @@ class BaseApp(UpstreamApp):
         return None
 
     def open_screen(self, screen: Screen[Any], *, instead: bool = False) -> None:
-        """Open the screen over the present one or, with `instead`, in its place. One that has stayed built opens as it
-        was left."""
+        """Open the screen over the present one or `instead` of it. One that has stayed built opens as it was left."""
         self.kept.open(screen, instead)
 
     @property
@@ -270,8 +267,7 @@ class BaseApp(UpstreamApp):
             warm.close()
 
     def copy(self, text: str, what: str) -> None:
-        """Copy text to the clipboard of the terminal, and show `what` it is and a second place from which it can be
-        taken."""
+        """Copy text to the terminal's clipboard, and show `what` it is and a second place that has it."""
 
         def store() -> None:
             message = clean(f"{what}; {keep(text)}")
@@ -361,8 +357,7 @@ class Faults:
         return True
 
     def _can_go_on(self, node: MessagePump) -> bool:
-        """True if a screen is still usable after a fault of `node`. Closes one that fails too often or cannot be
-        built."""
+        """True if a screen is still usable after a fault of `node`. Closes one that fails too often or is not built."""
         above = node.ancestors_with_self if isinstance(node, DOMNode) else []
         screen = next((each for each in above if isinstance(each, Screen)), None)
         being_built = node in (screen, self._app) and not is_built(node)

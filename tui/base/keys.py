@@ -160,8 +160,7 @@ def moves(
     down: str = "cursor_down", up: str = "cursor_up", first: str = "first", last: str = "last",
     page_down: str = "page_down", page_up: str = "page_up",
 ) -> list[BindingType]:  # fmt: skip
-    """Return the bindings of the keys that move in a list, each by the name of its action, which the footer does not
-    show."""
+    """Return the bindings of the keys that move in a list, by their actions, without labels in the footer."""
     actions = {"down": down, "up": up, "first": first, "last": last, "page_down": page_down, "page_up": page_up}
     return [bind(verb, action, show=False) for verb, action in actions.items()]
 
@@ -222,8 +221,7 @@ def can_change(verb: Verb) -> bool:
 
 
 def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
-    """Return the reason why the user cannot give these keys to a verb, `given` in the settings; empty if that is
-    possible."""
+    """Return why the user cannot give these keys to a verb, `given` in the settings; empty if that is possible."""
     if verb not in VERBS:
         return "there is no such verb; docs/operations.md lists them"
     if not can_change(VERBS[verb]):

@@ -23,7 +23,6 @@ X_AXES = ("auto", "step", "epoch", "time", "samples")
 
 
 def setting(default: Any, meaning: str, *, choices: tuple[str, ...] = (), limits: tuple[float, float] = (0, 0)) -> Any:
-    """Declare a setting of a section."""
     about = {"default": default, "meaning": meaning, "choices": choices, "limits": limits}
     return field(default_factory=lambda: default, metadata=about)
 
@@ -36,8 +35,6 @@ def of_option(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Runs:
-    """The settings of the table of runs."""
-
     columns: tuple[str, ...] = setting((), "its columns in this order; an empty list shows those that fit")
     sort: str = setting("when", "the column by which it is sorted")
     descending: bool = setting(True, "whether the largest or latest comes first")
@@ -47,8 +44,6 @@ class Runs:
 
 @dataclass(frozen=True)
 class Form:
-    """The settings of the form."""
-
     file_view: bool = setting(True, "whether the preset's file is shown next to the options, from 172 columns on")
 
 
@@ -74,8 +69,6 @@ class Charts:
 
 @dataclass(frozen=True)
 class Log:
-    """The settings of the log of a run."""
-
     wrap: bool = setting(False, "whether long lines are wrapped")
     fold: bool = setting(True, "whether TensorFlow's own messages are folded")
 
@@ -96,8 +89,6 @@ class AtEnd:
 
 @dataclass(frozen=True)
 class Values:
-    """The values of all settings, by section."""
-
     theme: str = setting("", "the colour theme; empty: the one that suits the terminal")
     form: Form = field(default=Form())
     runs: Runs = field(default=Runs())
@@ -151,8 +142,7 @@ class Settings:
         return value
 
     def change(self, key: str, value: Any) -> None:
-        """Set the value of a dotted key, such as `runs.sort`, and write it to the file in a thread. Raises ValueError
-        if the setting does not take this value."""
+        """Set a dotted key, such as `runs.sort`, and write it in a thread. Raises ValueError for a wrong value."""
         if reason := wrong(dict(declared())[key], value):
             raise ValueError(f"{key} {reason}")
         if value == self.get(key):
@@ -165,14 +155,12 @@ class Settings:
                 self._writer.start()
 
     def flush(self) -> None:
-        """Wait until every change has been written to the file."""
         if (writer := self._writer) is not None:
             writer.join()
 
     # ---- the file -------------------------------------------------------------------------------
 
     def _read(self) -> Values:
-        """Return the values of the file."""
         values = Values()
         if not self.path.exists():
             return values
@@ -258,8 +246,7 @@ def shown(value: Any) -> str:
 
 
 def _as_declared(setting_field: Field[Any], value: Any) -> Any:
-    """Convert a value of YAML to its declared type: list to tuple, numbers in a mapping to text, None to the
-    default."""
+    """Convert a value of YAML: list to tuple, numbers in a mapping to text, None to the default."""
     default = setting_field.metadata["default"]
     if value is None:
         return default
@@ -289,8 +276,7 @@ WHOLE = ("theme", "keys")  # the settings without a section
 
 
 def write(path: Path, changes: Mapping[str, Any]) -> None:
-    """Write the changed values, given by dotted key, into the file. Everything else in the file stays. Raises OSError
-    or YamlFault."""
+    """Write the changed values, by dotted key, into the file, whose rest stays. Raises OSError or YamlFault."""
     from ...engine.files import yaml_writing
 
     path = path.resolve()  # a link to a file elsewhere stays one

@@ -121,8 +121,7 @@ def own_colours(theme: Theme) -> dict[str, str]:
 
 
 def colour(app: App[Any], name: str) -> str:
-    """Return a colour of the present theme, such as #e06c75, by its name (success, warning, error, primary); else
-    empty."""
+    """Return a colour of the present theme, such as #e06c75, by its name (success, warning, primary); else empty."""
     return str(getattr(app.current_theme, name, None) or "")
 
 
@@ -147,7 +146,6 @@ _PAINTED = {"good": "success", "warn": "warning", "bad": "error", "curve1": "pri
 
 
 def with_marks(line: Content, hit: Hit[Any]) -> Content:
-    """Return the line with the marked words of the hit."""
     for begin, end in marked(line.plain, hit.words):
         line = line.stylize("bold underline $text-warning", begin, end)
     return line

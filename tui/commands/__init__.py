@@ -22,8 +22,7 @@ def is_called() -> bool:
 
 
 def command_of(module: str, name: str, only_declared: bool) -> click.Command:
-    """Load a command, with all that its function needs or, with `only_declared`, for its help: it then raises Called,
-    and its module is forgotten."""
+    """Load a command or, with `only_declared`, only its help: it then raises Called, and its module is forgotten."""
     global _declares
     before = {*sys.modules}
     _declares = only_declared and f"{__name__}.{module}" not in before

@@ -74,8 +74,7 @@ def mcp(context: click.Context) -> None:
 
 
 def _done(work: Callable[[], Any]) -> tuple[Any, str, list[str]]:
-    """Return what `work` returns and prints, and the lines of its remarks. Raises ToolError with the lines of what a
-    command refuses."""
+    """Return what `work` returns and prints, and its remarks. Raises ToolError with what a command refuses."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     printed, remarks = StringIO(), StringIO()

@@ -146,8 +146,7 @@ def resume_option(
 
 
 def _latest(kind: str, any_ended: bool) -> Proof | None:
-    """The latest proof of this kind that has not done its work or, with `any_ended`, may have. If there is none, the
-    newest one, which is refused later."""
+    """The latest proof of this kind that can go on (`any_ended`: or has ended), else the newest, refused later."""
     newest, passed_over = None, ("running", "waiting") if any_ended else ("done", "running", "waiting")
     for proof in folder.proofs():
         with suppress(ProofError, PresetError):  # a proof that cannot be read is skipped

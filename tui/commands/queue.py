@@ -41,8 +41,7 @@ CHANGES_WIDTH = 30  # of the changed options behind a run's id
 
 
 def first(name: str | None) -> str | None:
-    """Return the id of the run or, without one of this name, of the measurement that is to end first. Raises
-    RunError."""
+    """Return the id of the run, else of the measurement, that is to end first. Raises RunError."""
     if not name:
         return None
     try:

@@ -446,8 +446,7 @@ class LineView:
 
 
 def summary_table(summary: Summary, devices: Sequence[str]) -> Table:
-    """Return a table of the results of a run, `summary` of its last event, with names and values. `devices` are the
-    names of the devices that have trained."""
+    """Return a table of a run's results, names and values, from its `summary`; `devices` have trained it."""
     table = Table(box=None, show_header=False, pad_edge=False)
     values = {figure: at(summary, figure.key) for figure in summed_up(devices) if figure is not LOSS}
     # of a run that ended before its first step no zeros

@@ -37,8 +37,7 @@ _SPEED, _P50, _P95, _WAIT, _MFU, _RATE = (
 
 
 def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
-    """Return the charts of a run: throughput, loss, step time, input wait, first metric, GPUs, learning rate, further
-    metrics."""
+    """Return a run's charts: speed, loss, step time, input wait, first metric, GPUs, learning rate, other metrics."""
     ended_or_now = now.summary if now.outcome else now.progress
     mfu = ended_or_now.mfu if ended_or_now else None
     note = f"{_MFU.label} {percent(mfu)}" if mfu is not None else ""
@@ -58,8 +57,7 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
 
 
 def on_one_axis(now: Snapshot, drawn: Charts, window: Window | None = None) -> list[Plot]:
-    """Return the charts of a run, all from 0 to its newest reading on the axis of the settings, by default time (steps
-    if no time is known). `window` is the visible part."""
+    """Return a run's charts on one axis, that of the settings (else time or steps). `window` is the visible part."""
     axis = drawn.x_axis if drawn.x_axis in now.pace.axes() else "time" if now.elapsed else "step"
     end = max((now.pace.place(axis, *line.end) for line in now.lines.values() if len(line)), default=0.0)
     final = _is_final(now, axis, end)
@@ -75,8 +73,7 @@ def on_one_axis(now: Snapshot, drawn: Charts, window: Window | None = None) -> l
 
 
 def _of_steps(now: Snapshot, name: str) -> Plot:
-    """The loss or metric `name`: values of steps (only the loss), Keras' means of whole epochs, and values of
-    validation."""
+    """The loss or a metric: values of steps (only the loss), Keras' means of whole epochs, values of validation."""
     mean = now.epoch_mean(name)
     line = now.line(name)
     curves = [Curve("train", line, lesser=True)] if name == "loss" and now.windowed else []
@@ -327,8 +324,7 @@ def _range(plot: Plot, ends: Window, verb: str) -> Row:
 
 
 def places(now: Snapshot, plot: Plot, place: float) -> list[str]:
-    """Return a place on the axis of the plot in words, first in the unit of the axis, then as time, step and epoch if
-    the readings show which of them belong together."""
+    """Return a place on the plot's axis in words, in its unit, then as time, step and epoch as far as known."""
     texts = [place_text(plot, place)]
     line = now.line(_SPEED.progress)
     placed = along(line, plot.x_unit, now.pace)
@@ -345,7 +341,6 @@ def places(now: Snapshot, plot: Plot, place: float) -> list[str]:
 
 
 def marks_of(now: Snapshot, plot: Plot, glyphs: Glyphs) -> list[Row]:
-    """Return each kind of mark that the plot has, with its name."""
     marks: list[Row] = []
     if plot.best:
         epochs = sorted({best.epoch for best in now.best.values()})

@@ -30,8 +30,7 @@ ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
 def rows(diagnosis: Diagnosis, now: Snapshot, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
-    """Return the diagnosis as rows: the error that ended the run, verdict, remedies (early, to be seen without
-    scrolling), evidence, input stages."""
+    """Return the diagnosis: error, verdict, remedies (early, to be seen without scrolling), evidence, stages."""
     parts = (
         _verdict(diagnosis, now.diagnosed_before_resume, width, glyphs),
         _remedies(diagnosis, width, glyphs) if diagnosis.remedies or now.error is None else [],
@@ -99,8 +98,7 @@ def _evidence(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def stage_rows(event: InputStages | None, warns: bool, step_ms: float | None, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the stages, which work at the same time, so that the sum of their times has no meaning. `step_ms` is a
-    step's time to compare."""
+    """Return the stages, which work at the same time: the sum of their times has no meaning."""
     if event is None or not event.stages:
         return []
     listed, fill = event.stages, event.buffer_fill

@@ -34,8 +34,7 @@ _OF_THE_HEAD = ("busy", "memory_used_bytes", "temperature_c", "power_w", "power_
 
 
 def card(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False) -> list[Row]:
-    """Return a GPU's card. The history gets the rows that are left, to `x_end` in seconds; `all_of_it`: every
-    figure."""
+    """Return a GPU's card: a history to `x_end` seconds in the rows that are left; `all_of_it`: every figure."""
     if gpu.missing:
         return _lost(gpu, width, height, glyphs)
     if height == 1:
@@ -126,8 +125,7 @@ def _why(gpu: ShownGpu, figure: str) -> str:
 
 
 def _history(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The share of busy time over the whole run, from 0 to 100 %, with its present value at the left. `x_end` is in
-    s."""
+    """The share of busy time over the whole run, to `x_end` seconds, with its present value at the left."""
     plot = Plot(_BUSY.strip(), "", (Curve("", gpu.history),), bounds="share", x_end=x_end, final=True)
     if height >= WITH_AXES and width >= 46 and gpu.busy is not None:
         return draw(plot, width, height, glyphs)[0]
@@ -376,8 +374,7 @@ DOING_WIDTH = 14
 
 
 def doing(process: GpuProcess) -> str:
-    """Return the share of time in which the process uses the chip, or for how long it has been idle, as text. Empty if
-    the driver reports neither."""
+    """Return the process' share of the chip's time, or for how long it has been idle; empty if not reported."""
     if process.use is None or process.idle_seconds is None:
         return ""
     if process.idle_seconds == 0 and not process.idle_at_least:
@@ -476,8 +473,7 @@ def _of_cpu(now: Snapshot) -> Plot:
 
 
 def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
-    """Return the host in place of the GPUs: why there is none (not if `alone`), CPU use, memory and TensorFlow's
-    share."""
+    """Return the host in place of GPUs: why there are none (not if `alone`), its CPUs, memory and tensors."""
     name = "host  " if now.outcome is None else "mean while training  " if now.host_is_mean else "last reading  "
     left = [(name, "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
     right = [(f"  {_CPU}", "label"), (percent(at(now.host, "cpu")), "value")]

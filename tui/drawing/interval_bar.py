@@ -31,7 +31,6 @@ class Scale:
     label: Callable[[float], str] = change_label
 
     def column(self, value: float, width: int) -> int:
-        """Return the column of a value, from 0, if the scale takes `width` columns."""
         place = round((value - self.low) / (self.high - self.low) * (width - 1))
         return max(0, min(width - 1, place))
 
@@ -57,7 +56,6 @@ class Scale:
         return labels
 
     def head(self, width: int) -> str:
-        """Return the labels of the scale in exactly `width` characters."""
         line = [" "] * width
         for start, text in self.labelled(width).values():
             line[start : start + len(text)] = text

@@ -51,15 +51,12 @@ class LogLine(NamedTuple):
 
 
 class LogRow(NamedTuple):
-    """A row to show, and the name of its style."""
-
     text: str
     style: str = ""
 
 
 @lru_cache(maxsize=4096)
 def judged(line: str) -> LogLine:
-    """Return how a line of the log is shown, by its text."""
     is_noise = any(text in line for text in _NOISE)
     if match := _ABSL.match(line):
         t = float(match[2])
@@ -111,8 +108,7 @@ def _timed(lines: Sequence[str], arrived: Sequence[float], resumes: Sequence[flo
 
 
 def resumed_at(lines: int, resumes: Sequence[float]) -> Iterator[float]:
-    """Yield the Unix times of the resumes in these lines of the log: the last of `resumes`, infinity for one not known
-    yet."""
+    """Yield the Unix times of the resumes in these lines, the last of `resumes`; infinity for one not known yet."""
     return itertools.chain(resumes[max(0, len(resumes) - lines) :], itertools.repeat(math.inf))
 
 
@@ -128,7 +124,6 @@ def epoch_text(epoch: Epoch, width: int = 0) -> str:
 
 
 def of_messages(messages: Sequence[Row]) -> list[LogRow]:
-    """Return the rows of a run's errors and warnings as rows of its log."""
     return [
         LogRow("".join(text for text, _ in row), next((style for _, style in row if style in LEVELS), ""))
         for row in messages
@@ -141,8 +136,7 @@ def only(log_rows: Sequence[LogRow], sought: str) -> list[LogRow]:
 
 
 def wrapped(log_rows: Sequence[LogRow], width: int) -> list[LogRow]:
-    """Return the rows, of which each that is longer than `width` is split into several. With `width` 0 none is
-    split."""
+    """Return the rows, those that are longer than `width` (0: none) in several."""
     return [
         LogRow(text, row.style)
         for row in log_rows

@@ -187,8 +187,7 @@ DECISIONS = {
 
 @dataclass(kw_only=True)
 class Compared(Comparison):
-    """A comparison as a row of the table. A `title` is shown in place of the changes, and `notes` in place of the
-    reason, if they are set."""
+    """A row of the table. A `title` stands in place of the changes, `notes` in place of the reason."""
 
     title: str = ""
     notes: Sequence[str] | None = None

@@ -49,7 +49,6 @@ def chart(test: RateTest, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def detail(test: RateTest, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return the chart and the suggestion in at most `height` rows."""
     lines = wrapped(clean(proof_sentences.suggestion(test)), width, glyphs)
     drawn = chart(test, width, min(TALL, height - len(lines)), glyphs) if height - len(lines) > 4 else []
     return [*drawn, *([(line, "value")] for line in lines)][:height]

@@ -58,8 +58,7 @@ def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
-    """Return the text in lines of whole words of at most `width` characters (but at least 10); a mark ends a cut
-    text."""
+    """Return the text in lines of whole words within `width` (at least 10); a mark ends a cut text."""
     width = max(10, width)
     lines = textwrap.wrap(text.replace("\n", " "), width)
     if len(lines) <= most:
@@ -87,8 +86,7 @@ def with_short_paths(sentence: str, width: int) -> str:
 
 
 def spread(left: Row, right: Row, width: int) -> Row:
-    """Return a row with `left` at its left edge and `right` at its right edge. If both do not fit, `left` is
-    cropped."""
+    """Return a row with its parts at both edges. If they do not fit, `left` is cropped."""
     room = max(0, width - length(right))
     return fit([*fit(left, room), *right], width)
 
@@ -187,8 +185,7 @@ _TALL = {
 
 
 def tall(text: str, glyphs: Glyphs) -> list[str]:
-    """Return the text drawn in three rows of equal width. If the console cannot show box characters, return the text
-    itself in one row."""
+    """Return the text in three rows of equal width; as itself on a console without box characters."""
     if not glyphs.braille:
         return [text]
     letters = [_TALL.get(char, (" ", " ", char)) for char in text]

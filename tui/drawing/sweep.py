@@ -24,8 +24,7 @@ STYLES = {sweep_record.DONE: "good", sweep_record.FAILED: "bad", sweep_record.DR
 
 
 def detail(sweep: Sweep, trials: Sequence[SweepTrial], width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return at most `height` rows: what the halving saved, a row for each of the `trials`, those of one setting, and
-    the metric over each swept option."""
+    """Return what the halving saved, the `trials` of one setting, and the metric over each swept option."""
     saved = sweep_record.saved(sweep)
     rows: list[Row] = [[(line, "label")] for line in wrapped(clean(saved), width, glyphs, LINES)]
     rows += [_trial(sweep, trial, width, glyphs) for trial in trials]

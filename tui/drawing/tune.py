@@ -35,7 +35,6 @@ def style_of(candidate: results.Ranked, data: Record) -> str:
 
 
 def mark(candidate: results.Ranked, data: Record, glyphs: Glyphs) -> str:
-    """Return a mark of the best or the running candidate."""
     if results.is_chosen(candidate, data):
         return glyphs.up
     return glyphs.running if candidate.decision == "running" else " "
@@ -45,8 +44,7 @@ def mark(candidate: results.Ranked, data: Record, glyphs: Glyphs) -> str:
 
 
 def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return at most `height` rows about a candidate: its settings, why it was tried, the decision, and its newest
-    trials."""
+    """Return a candidate: its settings, why it was tried, the decision, and its newest trials."""
     facts = [candidate.why, candidate.reason]
     if candidate.without_input:
         facts.append(f"{results.WITHOUT_INPUT} without its input, on one repeated batch")
@@ -199,8 +197,7 @@ _FAR = 8.0  # a prediction above this multiple of the largest tried batch is not
 
 
 def plot(data: Record) -> Plot:
-    """Return memory over batch size: prediction, measured points, limit (unless far above all), and those that ran
-    out."""
+    """Return memory over batch size: prediction, measured points, those that ran out, limit (if not far above)."""
     memory = results.memory_of(data)
     points = [point for point in memory.points if point.batch_size]
     batches = [float(point.batch_size) for point in points]

@@ -58,8 +58,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def to_value(info: OptionInfo, text: str) -> Any:
-    """Return the value for the text of a field. Fixed words and free text are kept as they are, other text is read as
-    YAML."""
+    """Return the value of a field's text: fixed words and free text as they are, other text as YAML."""
     text = text.strip()
     free = isinstance(info.default, str) and not info.choices and not info.is_number
     return text if free or text in info.choices else located_yaml.scalar(text)
@@ -121,13 +120,11 @@ class FormState:
 
     @property
     def record(self) -> str:
-        """Say that the preset's file is a record of a run or a proof, which must not be changed; empty for another
-        file."""
+        """Say which record of a run or a proof the preset's file is, which must not be changed; else empty."""
         return _record_of(self.path)[1] if self.path is not None else ""
 
     @property
     def of_a_run(self) -> bool:
-        """True if the preset's file is the record of a run or a proof."""
         return bool(self.record)
 
     def set(self, key: str, text: str) -> None:
@@ -136,8 +133,7 @@ class FormState:
         self._validate()
 
     def put(self, texts: Mapping[str, str], description: str | None = None) -> None:
-        """Put texts, by option key, into their fields, then validate once. A `description` of None keeps the present
-        one."""
+        """Put texts, by option key, into their fields, then validate once. Without a `description`, it stays."""
         self.texts |= texts
         self.description = self.description if description is None else description
         self._validate()
@@ -147,7 +143,6 @@ class FormState:
         self.put({key: to_text(value) for key, value in values.items() if key in INFO})
 
     def become(self, options: Options) -> None:
-        """Give all fields the values of `options`, and validate them."""
         if keys := self.differing(options):
             self.put({key: shown(options, INFO[key]) for key in keys})
 
@@ -194,7 +189,6 @@ class FormState:
         return bool(self.no_effect(key)) and self.is_default(key) and not self.is_unsaved(key)
 
     def unsaved(self) -> list[str]:
-        """Return the keys of the options whose fields differ from the file."""
         return [key for key in INFO if self.is_unsaved(key)]
 
     def changed(self) -> list[str]:
@@ -216,8 +210,7 @@ class FormState:
         self._kept = (dict(self.texts), self.description)
 
     def saved_as(self, path: Path) -> None:
-        """Make `path`, to which the form was saved, the preset's file, with which the form's values are compared from
-        now on."""
+        """Make `path`, to which the form was saved, the preset's file, with which its values are compared."""
         fresh = FormState.open(path)
         self.path, self.opened, self.opened_text = path, fresh.opened, fresh.opened_text
         self._validate()
@@ -234,7 +227,6 @@ class FormState:
                 self._validate()
 
     def command(self) -> str:
-        """Return the command line that trains the form's preset."""
         base = shlex.quote(self._reference())
         keys = dict.fromkeys(self.unsaved())
         if paths.ENTRY_KEY in keys and self.texts[paths.FOLDER].strip():
@@ -352,15 +344,13 @@ class History:
             self.undone = []
 
     def undo(self, state: FormState, count: int = 1) -> Act | None:
-        """Return the first of the last `count` changes, to be undone by its content `before`. `state` is what `redo`
-        brings back."""
+        """Return the first of the last `count` changes, undone by its `before`; `redo` brings back `state`."""
         skipped = self.done[len(self.done) - count + 1 :]
         del self.done[len(self.done) - len(skipped) :]
         return _moved(self.done, self.undone, state)
 
     def redo(self, state: FormState) -> Act | None:
-        """Return the change that was undone last, to be repeated by its content `before`; `undo` brings back
-        `state`."""
+        """Return the change undone last, to be repeated by its `before`; `undo` brings back `state`."""
         return _moved(self.undone, self.done, state)
 
 

@@ -28,8 +28,7 @@ def suggestion(words: str) -> str:
 
 
 def around(text: str, words: tuple[str, ...], width: int, more: str = "…") -> str:
-    """Return a part of the text, at most `width` characters, that shows the first of the words. `more` marks a cut
-    end."""
+    """Return the part of the text, within `width`, that shows the first of the words. `more` marks a cut end."""
     if len(text) <= width:
         return text
     at, end = next(marked(text, words), (0, 0))

@@ -45,8 +45,7 @@ class LimitTexts:
     allow_worse_loss: set[str] = field(default_factory=set)  # `allow`, or empty
 
     def suit(self, fast: Collection[str]) -> None:
-        """Set `suitable` to float32 and the `fast` precisions, and choose exactly these unless the user has chosen
-        others."""
+        """Set `suitable` to float32 and the `fast` ones, and choose them unless the user has chosen others."""
         untouched, self.suitable = self.precisions == self.suitable, {POLICIES[0], *fast}
         if untouched:
             self.precisions = set(self.suitable)
@@ -116,8 +115,7 @@ class SweepTexts:
 
     @classmethod
     def first(cls, opened: Preset) -> SweepTexts:
-        """Return the texts of a preset's dialog: its block `sweep:`, or a sweep of its learning rate. Raises
-        ProofError."""
+        """Return the texts of a preset's block `sweep:`, or of a sweep of its learning rate. Raises ProofError."""
         given = swept_values.of_block(opened.sweep, f"{opened.name}: sweep.")
         defaults = {each.name: each.default for each in fields(SweepSettings) if each.default is not MISSING}
         values: dict[str, Any] = {"metric": METRIC} | defaults | {"parallel": None} | given

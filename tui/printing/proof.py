@@ -137,8 +137,7 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
 
 
 def trial_line(title: str, trial: Trial) -> str:
-    """Return the line of an ended trial: its run, its title, and its figures or, if it has failed, its outcome and its
-    error."""
+    """Return the line of an ended trial: run, title, and its figures or how it failed."""
     head = f"{trial.run:<6}{title:<30}"
     if not trial.good:
         return f"{head} {trial.outcome}: {trial.error}"

@@ -31,8 +31,7 @@ class Usual:
     most: float
 
     def __str__(self) -> str:
-        """The median, or the range if they differ much, as when a trainer was started in advance and had imported
-        TensorFlow."""
+        """The median, or the range if they differ much, as after a start in advance."""
         if self.most > 1.5 * self.least + 1:
             return f"{seconds(self.least)} to {seconds(self.most)}"
         return seconds(self.median)
@@ -46,8 +45,7 @@ class EarlierStarts:
     phases: Mapping[str, Usual] = field(default_factory=lambda: EMPTY)
 
     def left(self, so_far: Mapping[str, float], phase: str) -> float:
-        """Return the seconds to the first step by medians of earlier starts, of an exceeded phase by the longest
-        time."""
+        """Return the seconds to the first step by medians, of an exceeded phase by its longest time."""
         order = list(self.phases)
         to_come = order[order.index(phase) + 1 :] if phase in order else [name for name in order if name not in so_far]
         usual, spent = self.phases.get(phase), so_far.get(phase, 0.0)
@@ -60,8 +58,7 @@ NONE = EarlierStarts()
 
 
 def of(run: Run) -> EarlierStarts:
-    """Return the usual phases of the newest runs of the preset with the same model, devices and compilation, else
-    NONE."""
+    """Return the usual phases of the preset's newest runs with this model, devices and compilation, else NONE."""
     mine, preset, here = _what_matters(run), preset_of(run), Place.here().host
     starts: list[dict[str, float]] = []
     for other in newest_runs():  # the 50 newest

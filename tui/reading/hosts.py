@@ -61,8 +61,7 @@ class Host:
 
 
 def configured(names: Sequence[str] = ()) -> list[Host]:
-    """Return the named hosts, or else all of hosts.yaml, which may name the command of gputui on a host. Raises
-    ValueError."""
+    """Return the named hosts, else those of hosts.yaml, which may name the command there. Raises ValueError."""
     path = config_folder() / "hosts.yaml"
     try:
         programs = (
@@ -108,8 +107,7 @@ class Link:
         self._heard = self._due = self._beat_due = 0.0  # of the steady clock
 
     def look(self) -> bool:
-        """Take what the host has written, or connect if that is due, and return whether rows have changed. Never
-        waits."""
+        """Take what the host has written, or connect if that is due; True if rows have changed. Never waits."""
         before, moment = self.rows, time.monotonic()
         if self._process is None:
             if moment >= self._due:

@@ -94,8 +94,7 @@ class MachineReader:
         self._read_events: SimpleQueue[tuple[float, Event]] = SimpleQueue()
 
     def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
-        """Yield snapshots until `leaving` is set. Ends after the driver has been released, or while it does not
-        answer."""
+        """Yield snapshots until `leaving` is set; at the end the driver is released, unless it does not answer."""
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader
 

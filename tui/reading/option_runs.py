@@ -64,8 +64,7 @@ class Experience:
     gains: tuple[Gain, ...] = ()
 
     def by_value(self, key: str, state: FormState) -> list[EndedRun]:
-        """Return the newest run of each value of the option `key`, at most 5, the newest first. Empty if every run has
-        the value of the form."""
+        """Return the newest run of each value of the option, at most 5; none if all have the value of the form."""
         newest: dict[str, EndedRun] = {}
         for run in self.runs:
             newest.setdefault(run.text(key), run)
@@ -85,8 +84,7 @@ class ExperienceReader:
         self._presets, self._runs = Kept[str](), Kept[EndedRun | None]()
 
     def read(self, preset: str, most: int | None = None) -> Experience:
-        """Return what the runs and proofs of this home say about the options of the preset of this name; with `most`
-        only so many of its newest runs, and no gains."""
+        """Return what this home says about the preset's options; with `most` of so many newest runs, without gains."""
         read = (self._read(run, preset) for run in islice(runs.all_runs(), SEARCHED))
         ended = tuple(islice((run for run in read if run is not None), most))
         return Experience(preset, ended, tuple(self._gains()) if most is None else ())

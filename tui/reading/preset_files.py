@@ -52,8 +52,7 @@ def is_there(path: Path) -> bool:
 
 
 def answer(ask: Callable[[], T], seconds: float) -> T | None:
-    """Return the result of `ask`, which is called in a thread. None if it raises an exception or takes more than
-    `seconds`."""
+    """Call `ask` in a thread, and return its result; None if it fails or takes more than `seconds`."""
     answers: list[T] = []
 
     def put() -> None:
@@ -175,8 +174,7 @@ def read_entry(path: Path, group: Group) -> PresetFile:
 
 
 def completed(text: str, names: list[str]) -> str:
-    """Return the path with its last part completed by the letters that all matching `names` share. Unchanged if no name
-    matches."""
+    """Return the path completed by the letters that all `names` share which begin with its last part."""
     head, begun = os.path.split(text)
     fitting = [name for name in names if name.startswith(begun)]
     if not fitting:

@@ -86,8 +86,7 @@ def _entry_of(proof: Proof, earlier: ProofEntry | None) -> ProofEntry:
 
 @dataclass(frozen=True)
 class ProofReading:
-    """The content of proof.json and, while the search is running, the run of its newest trial and this run's
-    snapshot."""
+    """The content of proof.json and, while a search is running, its newest trial with a snapshot."""
 
     data: Record = field(default_factory=lambda: UNREAD)
     run: Run | None = None

@@ -35,8 +35,7 @@ def starts_in(listed: Sequence[Entry], news: News) -> dict[str, float | None]:
 
 
 class StartTimes:
-    """The start times of `starts_in` for screens, which ask for them often: the forecast is made again only after 5 s,
-    or if the queue changes."""
+    """The start times for screens, which ask often: forecast again after 5 s, or if the queue changes."""
 
     def __init__(self) -> None:
         self._listed: Sequence[Entry] = ()
@@ -126,7 +125,6 @@ _reader, _times = ListingReader(), StartTimes()
 
 
 def read() -> Queue:
-    """Return the queue as it is now, with the start of each waiting run."""
     _reader.read()
     listed, paused, news = _reader.listing.entries, entries.is_paused(), entries.news()
     reasons = news.why

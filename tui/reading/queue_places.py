@@ -102,8 +102,7 @@ def waits(run: Run) -> bool:
 
 
 def newest_runs(waits: Callable[[Run], bool] = waits, of: Iterable[Run] | None = None) -> list[Run]:
-    """Return the 50 newest runs that do not wait in the queue, the newest first, of all runs `of` or those on the
-    disk."""
+    """Return the 50 newest runs that do not wait in the queue, of all runs `of` or those on the disk."""
     return list(islice((run for run in (runs.all_runs() if of is None else of) if not waits(run)), LOOKED_AT))
 
 

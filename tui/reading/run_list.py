@@ -158,8 +158,7 @@ def queue_place(run: Run) -> Waiting | None:
 
 
 def queue_first(entries: Iterable[Entry], running_first: bool = True) -> list[Entry]:
-    """Return running runs (with `running_first`), waiting ones in the order of the queue, held ones, then all
-    others."""
+    """Return running runs (with `running_first`), waiting ones in their order, held ones, then all others."""
     entries = list(entries)
     last = len(entries) + 1
 
@@ -173,7 +172,6 @@ def queue_first(entries: Iterable[Entry], running_first: bool = True) -> list[En
 
 
 def measured(entry: Entry) -> Entry:
-    """Return the entry with the size of its run's folder, which is measured here."""
     return replace(entry, size=writing.used_bytes(entry.run.path))
 
 
@@ -280,8 +278,7 @@ class Now:
 
 
 class RunningRuns:
-    """Reads which runs are running. A run that has ended is read again only if its status file has changed, as by a
-    resume."""
+    """Reads which runs are running. One that has ended is read again only if its status file changes."""
 
     def __init__(self) -> None:
         self._states = Kept[StateName](lambda state: state in ACTIVE_STATES)

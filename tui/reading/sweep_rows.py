@@ -49,7 +49,6 @@ class PartsTitle(Title):
         return ", ".join(self.changes)
 
     def within(self, width: int) -> str:
-        """Return as many parts as fit into `width` characters, at least the first."""
         return _fitting(self.changes, width)
 
     changes_within = within

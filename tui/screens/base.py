@@ -47,7 +47,6 @@ class Header(Horizontal):
     """
 
     def __init__(self, title: Widget | None = None) -> None:
-        """`title` is a widget at the right of the tabs."""
         super().__init__()
         self._title = title
 
@@ -83,8 +82,6 @@ Reading = TypeVar("Reading")
 
 
 class AppScreen(StyledOnce, Keepable):
-    """The base of all screens of this application."""
-
     app: BaseApp
     # Further verbs, which the screen does not have, of which it says why their keys have no effect.
     EXPLAINED: ClassVar[tuple[str, ...]] = ()
@@ -210,8 +207,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     @property
     def is_followed(self) -> bool:
-        """True if the screen should read: in front, `FOLLOWS_COVERED`, or a screen over it shows a part of its
-        readings."""
+        """True if it is in front, `FOLLOWS_COVERED`, or a screen over it shows a part of its readings."""
         over = any(getattr(screen, "source", None) is self for screen in self.app.screen_stack)
         return self.FOLLOWS_COVERED or self.in_front or over
 

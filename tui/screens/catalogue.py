@@ -22,8 +22,7 @@ from ..word_search import place, search
 
 @dataclass(frozen=True)
 class ScreenEntry:
-    """A screen of the table. `opened_with` names the object that the screen needs, and is empty if the screen opens
-    from everywhere."""
+    """A screen of the table. `opened_with` names the object that it needs, empty if it opens from everywhere."""
 
     name: str
     title: str

@@ -33,8 +33,7 @@ MOST_ROWS = 5  # of the values at the cursor
 
 
 class ChartSource(AppScreen):
-    """A screen whose charts can each be shown alone by a chart screen. `view` is their cursor and visible part, if they
-    share these."""
+    """A screen whose charts can be shown alone. `view` is their cursor and visible part, if they share these."""
 
     view: Viewport | None = None
 
@@ -79,8 +78,7 @@ class Pager(Panel):
     app: BaseApp
 
     def keys(self) -> Row:
-        """Return the keys of the previous and the next chart, as two pieces for each key: the second is its label, for
-        which a narrow line has no room."""
+        """Return for the chart before and the next its key and its label, which a narrow line leaves out."""
         back, on = self.app.key("page_back"), self.app.key("page_on")
         before, after = (" before", " next") if self.size.width >= LABELS_FROM else ("", "")
         return [(f"  {back}", "title"), (before, "label"), (f"  {on}", "title"), (after, "label")]

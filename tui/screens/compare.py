@@ -255,7 +255,6 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
             await open_in_form(self.app, run)
 
     def action_pin(self) -> None:
-        """Pin the selected run as the baseline, or unpin it if it is pinned."""
         if (run := self.selected) is None:
             self.notify("move the cursor to the column of a run first")
         else:
@@ -375,8 +374,7 @@ def _label(text: str, with_cells: bool) -> Text:
 
 
 def _options(row: OptionRow, room: int = 0) -> list[str]:
-    """An option's values, one for each run. Too long texts lose the folders that all share, then are cut; 0 is no
-    limit."""
+    """An option's value of each run. Too long texts lose the folders that all share, then are cut (0: never)."""
     texts = [NONE if value is None else wording.option_text(row, at) for at, value in enumerate(row.values)]
     if not room or max(map(len, texts)) <= room:
         return texts

@@ -164,7 +164,6 @@ class AskText(Dialog[str]):
             yield KeyHints(KEYS, id="keys")
 
     def below(self) -> ComposeResult:
-        """Yield the widgets to show below the field, by default none."""
         yield from ()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -180,8 +179,7 @@ DIGITS = "1234567890"  # of the first choices
 
 
 class Copyable(NamedTuple):
-    """A text that the user can copy. `name` and `preview` are shown in the list. `text` returns the text, and is called
-    only after it was chosen."""
+    """A text to copy: its `name` and `preview` in the list, and what returns it once it was chosen."""
 
     name: str
     preview: str
@@ -234,8 +232,6 @@ class CopyScreen(ListDialog[Copyable]):
 
 
 class Words(OptionList):
-    """A list of values, of which Enter chooses one."""
-
     BINDINGS = [keys.bind("open", "select", "Choose", meaning="choose this"), *keys.moves()]
 
 

@@ -34,14 +34,11 @@ LEAST_WIDTH = 20  # of the findings, however narrow the terminal
 
 
 class _Findings(ReadTable):
-    """A table of findings with wrapped texts."""
-
     ROW_HEIGHT = None
 
 
 class DoctorScreen(TableScreen[Finding], FollowingScreen[list[Finding]]):
-    """Shows the findings about this machine. The key `D` examines the machine again, and then also imports
-    TensorFlow."""
+    """Shows the findings about this machine. A deep check also imports TensorFlow."""
 
     CSS_PATH = "doctor.tcss"
     FOLLOWS_COVERED = True  # a deep check takes its time

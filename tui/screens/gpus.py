@@ -204,7 +204,6 @@ class GpusScreen(ChartSource, FollowingScreen[Snapshot]):
         self.show_latest()  # also before the driver has answered
 
     def show_latest(self) -> None:
-        """Show the newest readings, arranged for the size of the screen."""
         now = self.now
         width, height = self.size.width - 2, self.size.height - 2
         head = len(self._messages(width, MESSAGE_ROWS))

@@ -107,8 +107,7 @@ class ListScreen(HelpScreen):
 
 
 def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
-    """Return the keys that have an effect on the screen now, by group: for each action the names of its keys and its
-    meaning."""
+    """Return the keys that work on the screen now, by group: for each action their names and meaning."""
     groups: dict[str, dict[str, tuple[list[str], str]]] = {}
     for key, active in screen.active_bindings.items():
         binding = active.binding

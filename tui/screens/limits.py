@@ -83,8 +83,7 @@ class Words(Static, can_focus=True):
     ]
 
     def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, single: bool = False) -> None:
-        """`words` are pairs of an id and the shown text, and `chosen` has the ids of those that are on. With `single`,
-        exactly one word is on."""
+        """`words` are pairs of an id and its text, `chosen` the ids that are on. With `single` exactly one is."""
         super().__init__(id=name, markup=False)
         self._words, self.chosen, self._single = words, set(chosen), single
         self._at = next((at for at, (word, _) in enumerate(words) if single and word in chosen), 0)
@@ -106,7 +105,6 @@ class Words(Static, can_focus=True):
         self._show()
 
     def _show(self) -> None:
-        """Draw the words, as many in a line as there is room for."""
         line, column, parts = 0, 0, []
         self._places = []
         for at, (word, shown) in enumerate(self._words):
@@ -219,7 +217,6 @@ class LimitDialog(Dialog[Any]):
             yield KeyHints(SAID, id="said")
 
     def take(self) -> None:
-        """Put what is typed and chosen into the texts."""
         for part in (*self.query(LimitInput), *self.query(Words)):
             self._texts[part.id or ""] = part.value
 
@@ -284,8 +281,6 @@ TUNE = (
 
 
 class TuneDialog(LimitDialog):
-    """Asks for the limits of a search and starts it."""
-
     def __init__(self, state: FormState, texts: LimitTexts) -> None:
         title = f"Find the fastest settings of {clean(state.name)}"
         super().__init__(f"the search from {state.name}", title, TUNE, vars(texts))
@@ -373,8 +368,6 @@ SWEEP = (
 
 
 class SweepDialog(LimitDialog):
-    """Asks what to sweep and starts the sweep."""
-
     def __init__(self, state: FormState, texts: SweepTexts) -> None:
         title = f"Find the settings of {clean(state.name)} that learn best, and prove it"
         names = [name for name in texts.texts if name.startswith(OVER)]

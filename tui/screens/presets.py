@@ -46,8 +46,6 @@ PLACEHOLDER = "type to filter, or a path; tab completes the path, or goes to the
 
 
 class PresetList(OptionList):
-    """A list of presets, of which Enter opens one in the form."""
-
     BINDINGS = [keys.bind("open", "select", meaning="open this preset in the form"), *keys.moves()]
 
 
@@ -68,8 +66,6 @@ class OpenInput(Input):
 
 
 class PresetsScreen(UndoActions):
-    """Shows the field, the list of presets, and a preview of the preset under the cursor."""
-
     CSS_PATH = "presets.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
     AUTO_FOCUS = "#open"
@@ -298,8 +294,7 @@ class PresetsScreen(UndoActions):
             self.app.show_in_form(self.app.form_state)
 
     def _change(self, change: Callable[[], None], select: Path | None, message: str = "") -> None:
-        """Change a file by `change`, then read the list again with the cursor on `select`, and show the message or the
-        SaveError."""
+        """Change a file by `change`, then read the list again with the cursor on `select`; show message or fault."""
         with complaining(self.app):
             change()
             if message:

@@ -38,8 +38,7 @@ class PreviewReading:
 
 
 class PreviewScreen(FollowingScreen[PreviewReading]):
-    """Shows the previews of `runs`, of the newest epoch until a key chooses another one. `source` is the screen that
-    has opened it."""
+    """Shows the previews of `runs`, of the newest epoch until a key chooses another, over the screen `source`."""
 
     DEFAULT_CSS = """
     PreviewScreen { layout: vertical; background: $background; }

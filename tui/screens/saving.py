@@ -93,7 +93,6 @@ async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happene
 
 
 async def save_as(app: BaseApp, state: FormState) -> bool:
-    """Ask for a name and save as a new preset. Return True if it was saved."""
     if _refused(app, state):
         return False
     source = None if state.of_a_run else state.path
@@ -160,8 +159,7 @@ def short(path: Path) -> str:
 
 
 class AskName(AskText):
-    """Asks for the name or path of a new preset, and shows which file would be written. The result is the typed text,
-    or None if the dialog was left."""
+    """Asks for the name or path of a new preset, and shows which file would be written."""
 
     def __init__(self, text: str) -> None:
         super().__init__("Save as: a name for your own folder, or a path that ends in .yaml", text, _refuse)
@@ -170,7 +168,6 @@ class AskName(AskText):
         yield Label(id="target", markup=False)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show which file would be written, or why the text is not accepted."""
         self.query_one("#complaint").display = False
         reason = self.refuse(event.value)
         text = f"writes {clean(short(saving.place(event.value)))}" if not reason else clean(reason)
@@ -239,8 +236,7 @@ async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
 
 
 def editor() -> list[str]:
-    """Return the words of the command of the editor: $VISUAL, else $EDITOR, else an installed editor. Empty if there is
-    none."""
+    """Return the words of $VISUAL, else $EDITOR, else an installed editor; empty without one."""
     for name in ("VISUAL", "EDITOR"):
         try:
             given = shlex.split(os.environ.get(name, ""))

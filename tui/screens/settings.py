@@ -44,8 +44,6 @@ def parsed(setting: Field[Any], text: str) -> Any:
 
 
 class SettingsRows(OptionList):
-    """The list of settings, of which Enter changes one."""
-
     BINDINGS = [
         keys.bind("open", "select", "Change", meaning="switch it, take its next word, or type a value"),
         *keys.moves(),

@@ -57,8 +57,7 @@ class Start:
 
 
 class ConflictError(Exception):
-    """The options conflict with each other or with this machine. `findings` are the results of the check against
-    `here`, this machine."""
+    """The options conflict with each other or with `here`, the machine, by the `findings` of the check."""
 
     def __init__(self, here: Machine, findings: tuple[Finding, ...]) -> None:
         super().__init__(str(errors(findings)[0]))
@@ -165,8 +164,7 @@ async def launched(app: BaseApp, start: Start) -> Any:
 
 
 async def ask_and_launch(app: BaseApp, start: Start) -> Any:
-    """Launch, asking if devices are busy; None if it waits in the queue or is cancelled. Raises as the launch, except
-    NotFree."""
+    """Launch, asking if devices are busy; None if it waits or is cancelled. Raises as the launch but NotFree."""
     if await choice_if_busy(app, start) in (WAIT, CANCEL):
         return None
     try:

@@ -32,8 +32,7 @@ class TableColumn(Generic[Entry]):
 
 
 class TableScreen(AppScreen, Generic[Entry]):
-    """A screen with a table, and panels beside it, of which `#detail`, if there is one, is about the row under the
-    cursor."""
+    """A screen with a table, and panels, of which `#detail`, if there is one, is about the cursor's row."""
 
     AUTO_FOCUS = "DataTable"
 
@@ -43,11 +42,9 @@ class TableScreen(AppScreen, Generic[Entry]):
         raise NotImplementedError
 
     def columns(self) -> Sequence[TableColumn[Entry]]:
-        """Return the columns for the present size and entries."""
         raise NotImplementedError
 
     def style_of(self, _entry: Entry) -> str:
-        """Return the style of a row's texts."""
         return ""
 
     @property
@@ -59,7 +56,6 @@ class TableScreen(AppScreen, Generic[Entry]):
         return self.entries.get(self.table.current_key or "")
 
     def show_table(self) -> None:
-        """Fill the table, and paint the panels again."""
         columns = [column for column in self.columns() if self.size.width >= column.least]
         taken = sum(column.width + 2 * self.table.cell_padding for column in columns)
         rest = max(LEAST, self.size.width - taken - 1)  # a scrollbar may come

@@ -74,8 +74,7 @@ class TerminalInput(XTermParser):
             self._piece = ""
 
     def _cut(self, text: str) -> tuple[list[Message], str]:
-        """Return the events for the beginning of the text, and the rest. An incomplete sequence is kept for more
-        input."""
+        """Return the events for the beginning of the text, and the rest. An incomplete sequence is kept."""
         if self._pasted is not None:
             return self._paste(text)
         plain, escape, rest = text.partition(ESC)
@@ -116,8 +115,6 @@ class TerminalInput(XTermParser):
 
 
 class TerminalDriver(linux_driver.LinuxDriver):
-    """Textual's driver, which is made to use `TerminalInput` as its parser."""
-
     def run_input_thread(self) -> None:
         vars(linux_driver)["XTermParser"] = TerminalInput
         super().run_input_thread()

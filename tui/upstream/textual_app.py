@@ -40,12 +40,10 @@ Dispatch = Callable[[Message], Awaitable[None]]
 
 
 class UpstreamApp(App[None]):
-    """The base of the application. Subclasses decide which exceptions end it, and which line then stays on the
-    terminal."""
+    """The base of the application. Subclasses decide which exceptions end it, and which line then stays."""
 
     def continues_after(self, _error: Exception, _node: MessagePump | None = None) -> bool:
-        """True if the application continues after an exception of the node (None: the one that handles a message
-        now)."""
+        """True if the application continues after an exception of the node (None: that which handles a message)."""
         return False
 
     def last_line(self, error: BaseException) -> str:
@@ -125,7 +123,6 @@ def failed_node(app: App[Any], error: Exception) -> MessagePump:
 
 
 def is_built(node: MessagePump) -> bool:
-    """Return True if the node has been mounted completely."""
     return node._is_mounted
 
 
@@ -150,8 +147,6 @@ class Keepable:
 
 
 class KeptScreens:
-    """The screens of an application that stay built."""
-
     def __init__(self, app: App[Any]) -> None:
         self._app = app
         self._screens: dict[str, Any] = {}  # each also a Keepable, by name, the one opened last at the end

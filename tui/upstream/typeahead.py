@@ -32,8 +32,7 @@ GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping", "copyin
 
 
 class Moment(NamedTuple):
-    """The screen, the focused widget and the workers of the application at one time, to find out what an event has
-    changed."""
+    """Screen, focus and workers of the application at one time, to find out what an event has changed."""
 
     screen: Screen[Any] | None
     focused: Widget | None
@@ -41,8 +40,7 @@ class Moment(NamedTuple):
 
 
 class Typeahead:
-    """Holds keys back until the effects of earlier keys are complete. `hand_over` is the application's handler for an
-    event from its terminal."""
+    """Holds keys until earlier ones have taken effect. `hand_over` handles an event from the terminal."""
 
     def __init__(self, app: App[Any], hand_over: Callable[[events.Event], Awaitable[None]]) -> None:
         self._app, self._hand_over = app, hand_over
@@ -84,8 +82,7 @@ class Typeahead:
         return Moment(screen, screen.focused if screen else None, frozenset(self._app.workers))
 
     async def _settle(self, before: Moment) -> None:
-        """Wait until messages, screens and workers of an event are complete, at most LIMIT_SECONDS; then handle the
-        next key."""
+        """Wait until messages, screens and workers of an event are complete; then handle the next key."""
         until, target, seen = time.monotonic() + LIMIT_SECONDS, before.focused, tuple[object, ...]()
         try:
             while time.monotonic() < until:

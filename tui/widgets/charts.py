@@ -36,8 +36,7 @@ def page_corner(page: int, pages: int, glyphs: Glyphs) -> str:
 
 
 class PlotArea(Painted):
-    """The base of charts: draws `plot`, and over it the cursor and the range of `view`, which the mouse changes.
-    Without a `view`, the mouse moves nothing."""
+    """The base of charts: draws `plot`, and over it what the mouse changes in `view`, if there is one."""
 
     ALLOW_SELECT = False  # dragging selects a range, not text
 
@@ -181,8 +180,7 @@ class Chart(PlotArea):
         return (edge_title if self.is_edged else title)(plot, width, self.glyphs)
 
     def clicked(self, event: events.Click) -> None:
-        """Turn the page on an arrow, place the cursor if a range is selected (a double click begins so), else open the
-        chart."""
+        """Turn the page on an arrow, place the cursor if a range is selected (by a double click), else open it."""
         corner = self.plot.corner if self.glyphs.page_on in self.plot.corner else ""
         from_right = self.size.width - self.is_edged - 1 - event.x  # the corner ends one cell before the end
         if corner and event.y == self.size.height - 1 - self.is_edged and 0 < from_right <= len(corner):
@@ -241,7 +239,6 @@ class ChartGrid(Vertical):
         yield Panel(self._foot, id="phases")
 
     def lay_out(self, layout: Layout) -> None:
-        """Arrange the charts in columns and rows."""
         self._room, self._edges = layout.chart_columns * layout.chart_rows, layout.edges
         grid = self.query_one("#grid")
         grid.styles.grid_size_columns = layout.chart_columns
@@ -249,8 +246,7 @@ class ChartGrid(Vertical):
         self._layout = layout
 
     def show(self, now: Snapshot, plots: Sequence[Plot], page: int) -> None:
-        """Show the charts of the page number `page`, from 0. If there are several pages, the last chart has the page's
-        number."""
+        """Show the charts of the page number `page`, from 0; the last chart names it if there are several."""
         self._now = now
         before_first = phases.is_due(now)
         if (layout := self._layout) is not None:  # with little room, only a strip or marks take a row from charts

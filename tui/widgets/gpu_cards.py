@@ -23,8 +23,7 @@ from .row_widgets import Painted
 
 
 class GpuCard(Painted):
-    """Shows the last reading of a GPU. With `all_of_it` it shows every figure, or the reason why the figure is
-    missing."""
+    """Shows a GPU's last reading, with `all_of_it` every figure, or the reason why it is missing."""
 
     DEFAULT_CSS = """
     GpuCard { width: 1fr; height: 1fr; }
@@ -105,13 +104,11 @@ class GpuCards(Vertical):
         self._fill()
 
     def pick(self, by: int) -> None:
-        """Select the next GPU (1) or the previous GPU (-1)."""
         if self._gpus:
             self._picked = (self._picked + by) % len(self._gpus)
             self._fill()
 
     def pick_edge(self, number: int) -> None:
-        """Select the first GPU (0) or the last GPU (-1)."""
         self._picked = number
         self.pick(0)
 

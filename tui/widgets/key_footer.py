@@ -107,8 +107,7 @@ class ScreenTab(NamedTuple):
 
 
 class ScreenTabs(Painted):
-    """The row of screens in the header. `here` is the name of the present screen, and `counted` that of the screen
-    whose item has the number of running runs."""
+    """The row of screens in the header; the item of `counted` has the number of running runs."""
 
     DEFAULT_CSS = "ScreenTabs { width: auto; height: 1; background: $panel; }"
 
@@ -118,7 +117,6 @@ class ScreenTabs(Painted):
         self._count = 0
 
     def show(self, count: int) -> None:
-        """Show `count`, the number of running runs."""
         if count != self._count:
             self._count = count
             lay_out_again(self)

@@ -52,8 +52,7 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Finding
 
 
 def group_text(group: str, keys: Sequence[str], width: int) -> Content:
-    """Return the help of a group that can be folded: its options with the first line of their help, in `width`
-    cells."""
+    """Return the help of a group that can be folded: its options with the first line of their help."""
     head = Content.assemble((group, "bold $text-primary"), ("  enter folds or unfolds", "$foreground-muted"))
     names = max((len(INFO[key].name) for key in keys), default=0) + 2
     lines = [head]
@@ -88,8 +87,7 @@ def labelled(name: str, text: str, style: str, width: int) -> list[Content]:
 
 
 def _lines(text: str, width: int) -> list[str]:
-    """Lines of whole words. A word wider than the line, such as a path or the name of a function, is divided after a
-    mark."""
+    """Lines of whole words; one wider than the line, such as a path, is divided after a mark."""
     lines = [""]
     for word in text.split():
         for at, part in enumerate(_WITHIN_A_WORD.split(word) if cell_len(word) > width else [word]):

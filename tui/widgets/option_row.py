@@ -68,8 +68,7 @@ class OptionRow(Widget, can_focus=True):
 
     @dataclass
     class Changed(Message):
-        """The user has changed the text of the option `key` to `text`. All changes while the field is open have the
-        same `edit`."""
+        """The text of the option `key` has changed; all changes while a field is open have the same `edit`."""
 
         key: str
         text: str

@@ -31,8 +31,7 @@ NAME_WIDTH = 12  # of a group, with its mark and the sign that it is folded
 
 
 class GroupHeading(Widget, can_focus=True):
-    """The heading of a group of options: how many of them are changed, and how many there are. They are shown only
-    while the group is unfolded."""
+    """The heading of a group: how many of its options are changed, and how many there are."""
 
     BINDINGS = [
         bind("open", "fold", "Fold or unfold", meaning="fold or unfold"),
@@ -109,14 +108,12 @@ Stop = OptionRow | GroupHeading  # the widgets that can have the focus
 
 
 class OptionsView(Widget):
-    """Shows the essential options, and below them the groups of the others, in two columns if there is room; during a
-    search only the hits, the best first."""
+    """Shows the essential options, below them the groups of the others; during a search the hits."""
 
     BINDINGS = keys.moves("step(1)", "step(-1)", "edge(0)", "edge(-1)", "section(1)", "section(-1)")
 
     class Moved(Message):
-        """The focus, or the option whose help is shown, has changed. The new row or heading is the field `last` of the
-        view."""
+        """The focus, or the option whose help is shown, has changed, to the view's `last`."""
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
@@ -177,7 +174,6 @@ class OptionsView(Widget):
         return [line for line in self._in_order if isinstance(line, Stop) and line.display]
 
     def load(self, state: FormState) -> None:
-        """Show the options of `state` in all rows and headings."""
         self.state = state
         for row in self.rows.values():
             row.finish(True)
@@ -199,8 +195,7 @@ class OptionsView(Widget):
         return {key for key in self.rows if self.state.is_hidden(key)}
 
     def grey(self, reason: str) -> None:
-        """Grey out the options that need a GPU, with the reason why there is none; an empty one makes them usable
-        again."""
+        """Grey out the options that need a GPU, with the reason; an empty one makes them usable again."""
         for row in self.rows.values():
             row.grey(reason if row.info.about.gpu_only else "")
 
@@ -230,7 +225,6 @@ class OptionsView(Widget):
         self.post_message(self.Moved())  # another row may be the first that is seen
 
     def reveal(self, key: str) -> None:
-        """Unfold the group that contains the option `key`."""
         for heading in self.headings.values():
             if heading.folded and key in heading.keys:
                 heading.action_fold(False)
@@ -314,8 +308,7 @@ class OptionsView(Widget):
             firsts[max(0, min(len(firsts) - 1, at))].focus()
 
     def _section(self, stop: Stop) -> str | tuple[bool, bool]:
-        """Return the group of an option or a heading; the essential options of a column are a section, and so are its
-        folded groups."""
+        """Return the group of a stop; the essential options of a column are a section, and so are its folded groups."""
         essential = isinstance(stop, OptionRow) and bool(stop.info.about.essential)
         folded = isinstance(stop, GroupHeading) and stop.folded
         return (stop in self.columns[1], essential) if essential or folded else stop.group

@@ -28,8 +28,7 @@ EDGED_FROM = 4  # rows
 
 
 class Painted(Widget):
-    """The base of painted widgets. Subclasses return their rows in `rows`, and call `repaint` after their content has
-    changed."""
+    """The base of painted widgets. Subclasses return `rows`, and call `repaint` after they have changed."""
 
     COMPONENT_CLASSES = {f"painted--{name}" for name in STYLES}
     DEFAULT_CSS = """
@@ -144,8 +143,7 @@ class Painted(Widget):
         return style
 
     def _further_curve(self, name: str) -> Style:
-        """From the second curve on: these have no component class, as Textual computes the styles of all classes per
-        widget."""
+        """From the second on without a component class: Textual computes the styles of all classes per widget."""
         is_faint = name.startswith("faint")
         curve = name.replace("faint", "curve")
         if not curve.startswith("curve") or curve not in self.app.theme_variables:

@@ -37,8 +37,6 @@ class StartButton(Button, inherit_css=False):
 
 
 class StartBar(Horizontal):
-    """The Start button, and one line of text next to it."""
-
     BINDINGS = [
         keys.bind("up", "screen.to_options", "Options", show=False, meaning="back to the options"),
         keys.bind("down", "screen.to_options", "Options", show=False, meaning="back to the options"),
@@ -104,8 +102,7 @@ class StartBar(Horizontal):
 
 
 def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch: int | None = None) -> str:
-    """Return batch size and devices in one line; the greater `brief` (0 to BRIEFEST), the shorter why there is no
-    GPU."""
+    """Return batch size and devices; the greater `brief` (0 to BRIEFEST), the shorter why there is no GPU."""
     size = options.input.batch_size
     if machine is None:
         return f"batch {size:,}  examining this machine ..."
@@ -136,8 +133,7 @@ STYLES = {"error": "bold $text-error", "warning": "$text-warning", "note": "$for
 
 
 class Findings(OptionList):
-    """The list of remarks, errors first, which is hidden if there are none. Errors are shown whole, as they name the
-    valid values."""
+    """The list of remarks, errors first and whole, as they name the valid values; hidden if empty."""
 
     BINDINGS = [
         keys.bind("open", "select", "Go to option", meaning="go to the option"),

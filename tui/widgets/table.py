@@ -14,8 +14,7 @@ from ..base import keys
 
 
 class Column(NamedTuple):
-    """A column of a table. `key` identifies it, `label` is its heading, and `width` is that of its cells, in
-    characters."""
+    """A column of a table: its heading, and the width of its cells in characters."""
 
     key: str
     label: Text

@@ -111,8 +111,7 @@ def _unit_of_change(row: FigureRow, short: bool) -> str:
 
 
 def speeds(comparison: Comparison, names: Sequence[str]) -> Table | None:
-    """Return the differences of the speeds from the baseline with bars, one row for each of `names` but the first;
-    None if no speed can be compared."""
+    """Return how the speeds of all `names` but the first differ from it, with bars; None without any."""
     row = next((row for row in comparison.figures if row.key == "samples_per_second"), None)
     if row is None or all(change is None for change in row.changes[1:]):
         return None
@@ -171,8 +170,7 @@ def as_markdown(comparison: Comparison) -> str:
 
 
 def as_csv(comparison: Comparison) -> str:
-    """Return the comparison as CSV with plain numbers, one row for each option and figure. Remarks are in rows that
-    begin with `note`."""
+    """Return the comparison as CSV: plain numbers by option and figure, remarks in rows of `note`."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["what", "unit", *comparison.runs, "spread of repeats"])

@@ -20,7 +20,6 @@ SMALLEST, COMFORTABLE = (80, 24), (120, 36)
 
 
 def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator[Finding]:
-    """Yield findings about the colours, the characters and the size of the terminal."""
     if not sys.stdout.isatty():
         yield Finding("note", "terminal", "the output is not a terminal", "gputui without a command needs one")
         return

@@ -63,8 +63,7 @@ _BRIEF = {
 
 
 def brief(phase: str, detail: str = "") -> str:
-    """Return the phase in one or two words, for a text in which its duration follows. `detail` is that of the event
-    `phase`."""
+    """Return the phase in one or two words, for a text in which its duration follows."""
     from ...engine.runs.events import LATER_COMPILING, waits_for_others
 
     if phase == "compiling" and detail in LATER_COMPILING:
@@ -75,8 +74,7 @@ def brief(phase: str, detail: str = "") -> str:
 
 
 def doing(phase: str, detail: str) -> str:
-    """Return the activity of the phase in words, such as `importing TensorFlow`. `detail` is that of the event
-    `phase`."""
+    """Return the activity of the phase in words, such as `importing TensorFlow`."""
     from ...engine.runs.events import waits_for_others
 
     if phase == "compiling":
@@ -114,8 +112,7 @@ def worker_lines(event: WorkerReadings | None) -> Iterator[str]:
 
 
 def scaled_learning_rate(started: Started) -> str:
-    """Return a text such as `learning rate 0.004 (linear over 4 replicas)`, made from the event `started`. Empty if the
-    learning rate was not scaled."""
+    """Return a text such as `learning rate 0.004 (linear over 4 replicas)`; empty if it was not scaled."""
     how = started.option("train.learning_rate_scaling")
     highest, applies = started.actual.get("learning_rate"), "train.learning_rate_scaling" not in started.inapplicable
     if how not in ("linear", "sqrt") or highest is None or (started.replicas or 1) < 2 or not applies:
@@ -124,8 +121,7 @@ def scaled_learning_rate(started: Started) -> str:
 
 
 def sentences(summary: Summary) -> Iterator[str]:
-    """Yield the sentences about what rules of run.watch have done, and about the best epochs of a run, if the options
-    asked for them. `summary` is that of its last event, or its result.json."""
+    """Yield what rules of run.watch have done, and the best epochs, if the options asked for them."""
     yield from (str(answer.get("message", "")) for answer in summary.watch)
     best = {entry["option"]: entry for entry in summary.best}
     early, kept = best.get(EARLY_STOP), best.get(KEEP_BEST)
@@ -144,8 +140,7 @@ def sentences(summary: Summary) -> Iterator[str]:
 
 
 def stopped_early(summary: Summary) -> str:
-    """Return why train.early_stop has ended the training: `stopped early after epoch 12: val_loss has not improved for
-    5 epochs`. Empty if the training has ended in another way."""
+    """Return a text such as `stopped early after epoch 12: val_loss has not improved for 5 epochs`, else ""."""
     early = next((entry for entry in summary.best if entry["option"] == EARLY_STOP), None)
     if summary.ended_by != "early_stop" or early is None or summary.epochs is None:
         return ""

@@ -35,8 +35,7 @@ WHOLE_LINE = 1000  # characters, in which each line has all its parts
 
 
 class RunName(NamedTuple):
-    """The title and the id of a run, the description of its preset, and the number of the run, if it has one; a run
-    without a number shows its id."""
+    """Title, id, number and description of a run. One without a number shows its id."""
 
     title: str
     id: str
@@ -44,8 +43,7 @@ class RunName(NamedTuple):
     number: int | None = None
 
     def row(self, width: int, glyphs: Glyphs) -> Row:
-        """Return the short name or the id, the title and the description in one row. An id for which there is no room
-        is left out, other parts are cut."""
+        """Return name or id, title and description. An id without room is left out, other parts are cut."""
         title, id_, about = clean(self.title), clean(self.id), clean(self.description).replace("\n", " ")
         row: Row = [] if self.number is None else [(f"r{self.number}", style_of(self.number)), (" ", "")]
         row.append((whole_words(title, width - length(row), glyphs), "title"))

@@ -121,8 +121,7 @@ def arrange(width: int, height: int, count: int) -> Cards:
 
 
 def arrange_whole(width: int, height: int, count: int) -> Cards:
-    """Return cards with all figures or else small cards, below them, if LEAST_DETAIL rows are left, the selected
-    GPU's."""
+    """Return cards with all figures, else small ones above the selected GPU's, if LEAST_DETAIL rows are left."""
     for columns in range(1, max(1, width // WHOLE_WIDTH) + 1):
         tall = height // -(-count // columns)
         if tall >= whole_card(width // columns):

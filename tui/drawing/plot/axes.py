@@ -32,8 +32,7 @@ def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
 
 
 def reach(plot: Plot) -> tuple[float, float] | None:
-    """Return lowest and highest value in the window (of a line with breaks in all), as decimal logarithms on such a
-    scale."""
+    """Return the lowest and highest value in the window (with breaks: of all); logarithms on such a scale."""
     lows, highs = [], []
     for curve in plot.curves:
         line = drawable(curve.line, plot.logarithmic)
@@ -112,8 +111,7 @@ def tick_text(value: float, step: float) -> str:
 
 
 def power_text(value: float) -> str:
-    """Return the label of a value above 0 on a logarithmic scale: up to three significant digits, in most cases at most
-    six characters."""
+    """Return the label of a value above 0 on a logarithmic scale: up to three digits, mostly six characters."""
     if value >= 1000:
         return tick_text(value, value)
     for digits in (3, 2, 1):
@@ -192,8 +190,7 @@ class Scale:
         return [first + number * self.step for number in range(count + 1)]
 
     def holds(self, low: float, high: float) -> bool:
-        """True if the scale still suits values from `low` to `high` (places): within it, and at least a quarter of it
-        or equal."""
+        """True if places from `low` to `high` are within the scale, and a quarter of it or more, or equal."""
         within = self.low <= low and high <= self.high
         return (within and (high - low) * 4 >= (self.high - self.low)) or (within and high - low == 0)
 
@@ -203,8 +200,7 @@ class Scale:
 
 
 def share_scale(tall: int) -> Scale:
-    """Return a scale from 0 to 100 % whose labels, else only 0 and 100 %, are exactly on rows; some may stay empty
-    above."""
+    """Return a scale of shares whose labels, else only 0 and 100 %, are on rows; some above may stay empty."""
     gaps = max(1, tall - 1)
     for spare in range(gaps // 8 + 1):
         for parts in (5, 4, 2):
@@ -214,8 +210,7 @@ def share_scale(tall: int) -> Scale:
 
 
 def round_step(least: float) -> float:
-    """Return the next round number, 1, 2, 2.5 or 5 times a power of ten, that is not less than `least`, which is above
-    0."""
+    """Return the next 1, 2, 2.5 or 5 times a power of ten that is not less than `least`, which is above 0."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= least * 0.999)
 

@@ -51,8 +51,7 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
 
 
 def edge_title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
-    """Return the title as a part of the chart's upper edge, with a blank at both ends, so that it does not touch the
-    corners."""
+    """Return the title for the chart's upper edge, with a blank at both ends."""
     row = title(plot, width - 2, glyphs)
     return [(" ", ""), *((text, "edge" if style == "track" else style) for text, style in row), (" ", "")]
 
@@ -138,8 +137,7 @@ Part = dict[int, tuple[int, int]]  # an unbroken part of a line: for each column
 
 
 def draw(plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | None = None) -> tuple[list[Row], Scale]:
-    """Return the chart (title, curves and axes), and the scale of its values, which stays that of `before` while it
-    fits."""
+    """Return the chart and the scale of its values, which stays that of `before` while it fits."""
     if glyphs.legend == PLAIN.legend and len(plot.curves) > 1 and plot.curves[0].colour is None:
         glyphs = replace(glyphs, braille=False)  # each curve with the character of the legend
     axis = height >= HAS_AXIS
@@ -354,7 +352,6 @@ class _Canvas:
         return low == high
 
     def mark(self, number: int, curve: Curve, scale: Scale, across: Scale) -> None:
-        """Draw a mark on each point of the curve."""
         style, sign = style_of(number, curve), mark_of(number, curve, self._glyphs)
         line = drawable(curve.line, scale.logarithmic)
         for x, y in zip(line.x, line.y, strict=True):

@@ -23,8 +23,7 @@ _FAR = 1.5  # times the distance of neighbouring points: no reading belongs to a
 
 @dataclass(frozen=True)
 class At:
-    """A point of a line: its place `x` on the axis, its value `y`, and the extremes of the readings that the point
-    stands for."""
+    """A point of a line: its place, its value, and the extremes of the readings that it stands for."""
 
     x: float
     y: float
@@ -49,8 +48,7 @@ def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
 
 
 def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
-    """Return a place in words, such as `step 1,234` or `1:12 after training began`. Two places further apart than
-    `near` get different texts."""
+    """Return a place, such as `step 1,234` or `1:12 after training began`; texts of places differ from `near` on."""
     digits = max(0, math.ceil(-math.log10(near))) if near > 0 else 0
     if plot.x_unit == "time":
         return f"{f'{x:.{digits}f} s' if near < _TENTH else seconds(x)} {plot.since}"
@@ -60,8 +58,7 @@ def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
 
 
 def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the place `x` and each curve's value there; a point further away than `near` is shown with its own
-    place."""
+    """Return the place and each curve's value there; a point further away than `near` has its own place."""
     pieces: list[Row] = [[(place_text(plot, x, near), "title")]]
     pieces += [_curve_row(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]
     drawn: list[Row] = [[]]
@@ -115,8 +112,7 @@ def has_values(plot: Plot) -> bool:
 
 
 def table(plot: Plot) -> str:
-    """Return all visible points for a spreadsheet: names, then for each place the values, by tabs; shares in
-    percent."""
+    """Return the visible points for a spreadsheet: names, then places with values, by tabs; shares in percent."""
     lines = [curve.raw or curve.line for curve in plot.in_legend]
     unit = "%" if plot.bounds == "share" else plot.unit
     names = [f"{curve.label or plot.title}{f' ({unit})' if unit else ''}" for curve in plot.in_legend]
@@ -138,8 +134,7 @@ _SHADED = ("", "grid", "fill1", "label")  # styles of cells that are shaded in a
 def overlaid(
     rows: Sequence[Row], plot: Plot, across: Scale, view: Viewport, width: int, has_axis: bool, glyphs: Glyphs
 ) -> list[Row]:
-    """Return the rows with the cursor and the dragged range over them, whose places the axis' row names. Cells of
-    curves stay as they are."""
+    """Return the rows with the cursor and the dragged range, named on the axis. Cells of curves stay."""
     inner = max(1, width - GUTTER)
     places = view.dragged or ((view.cursor,) if view.cursor is not None else ())
     columns = sorted(column_of(place, across, inner) for place in places)

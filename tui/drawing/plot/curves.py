@@ -94,8 +94,7 @@ def as_drawn(plot: Plot, drawn: Charts) -> Plot:
 
 
 def spans_decades(plot: Plot) -> bool:
-    """True for a loss or error whose values are all positive and span more than two decades: it is logarithmic by
-    itself."""
+    """True for a loss or error whose values are positive and span more than two decades."""
     lines = [curve.line for curve in plot.curves if plot.falls and len(curve.line)]
     ends = [end for line in lines for end in line.once("extremes", partial(extremes, line))]
     return bool(ends) and 0 < min(ends) * SPANS < max(ends)

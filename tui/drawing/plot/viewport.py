@@ -61,8 +61,7 @@ class Viewport:
         self._lines: list[Line] = []
 
     def suit(self, plots: Sequence[Plot]) -> None:
-        """Take the axis of the plots. If it has another unit than before, or ends before the visible part, all is
-        shown."""
+        """Take the plots' axis. If its unit is another one, or it ends before the visible part, all is shown."""
         newest, across = self.last, x_scale(replace(plots[0], window=None), 1)
         self.whole = across.low, across.high
         self._lines = [curve.line for plot in plots for curve in plot.curves if len(curve.line)]
@@ -102,8 +101,7 @@ class Viewport:
         self.window = holding(self.window, self.whole, self.cursor)
 
     def hover(self, x: float | None) -> bool:
-        """Put the cursor under the mouse (None: it left). True if that changes anything; keys' and clicks' cursors
-        stay."""
+        """Put the cursor under the mouse (None: it left), True if that moves it; keys' and clicks' cursors stay."""
         if x is None and not self.hovers:
             return False
         before, self.cursor, self.hovers = self.cursor, x, x is not None
@@ -112,8 +110,7 @@ class Viewport:
     # ---- the visible part
 
     def zoom(self, factor: float, centre: float | None = None) -> None:
-        """Multiply the visible length by `factor` (below 1: zoom in) around `centre`, by default the cursor or the
-        newest point."""
+        """Multiply the visible length by `factor`, around `centre`, by default the cursor or the newest point."""
         around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
         apart = [median(after - before for before, after in pairwise(line.x)) for line in self._lines if len(line) > 1]
         self.window = zoomed(self.window, self.whole, around, factor, POINTS_SEEN * min(apart, default=0.0))

@@ -71,8 +71,7 @@ class Series:
         self._newest = (0.0, 0.0)  # time and step of the newest reading
 
     def add(self, x: float, y: float | None, step: float = 0.0) -> None:
-        """Add a reading at the time `x` (seconds since the run began) and the step; None, or a step back, makes a
-        break."""
+        """Add a reading at `x` seconds since the run began; None, or a step back, makes a break."""
         self._line = None
         self.last = y
         if y is None:
@@ -149,8 +148,7 @@ class Pace:
         return tuple(axis for axis in AXES if per_step.get(axis, 1.0))
 
     def place(self, axis: str, x: float, step: float) -> float:
-        """Return the place on an axis of a moment of the run. `x` is its time in seconds since the run began, and
-        `step` its step."""
+        """Return the place on an axis of a moment: its seconds since the run began, and its step."""
         if axis == "time":
             return x - self.begin
         if axis == "epoch":
@@ -182,8 +180,7 @@ def _along(line: Line, axis: str, pace: Pace) -> Line:
 
 
 def drawable(line: Line, logarithmic: bool = False) -> Line:
-    """Return the line with breaks at values that the scale cannot show, such as NaN. Of a logarithmic one,
-    logarithms."""
+    """Return the line with breaks at values that cannot be shown, such as NaN; `logarithmic`: logarithms."""
     if not logarithmic and line.once("finite", lambda: math.isfinite(sum(line.y))):
         return line
     made: Line = line.once(("drawable", logarithmic), lambda: _drawable(line, logarithmic))

@@ -137,8 +137,7 @@ class Store:
                             training.pause()
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
-        """Return the present state of the run. `clock` is the present Unix time for a running run; None for the time of
-        the last event."""
+        """Return the run's state at the Unix time `clock`, None for that of the last event."""
         state = self.state
         own = by_physical_gpu(state.allocator, state.started, self._gpus)
         now = state.last_t if clock is None or state.outcome else max(clock, state.last_t)

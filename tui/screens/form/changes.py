@@ -35,8 +35,6 @@ NOTHING = "nothing differs from the file, and nothing from the defaults"
 
 
 class ChangesTable(Table):
-    """A table in which Enter goes to the option in the form."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "select_cursor", "Go to it", meaning="go to the option in the form")
     ]
@@ -171,8 +169,7 @@ TITLES = {
 
 
 class Reading(TextArea, inherit_bindings=False):
-    """A text area that cannot be edited: keys scroll it, and the mouse selects text. It has no other keys of TextArea,
-    of which one is that of the doctor."""
+    """A text area to read: keys scroll it, and the mouse selects text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.scrolls(), Binding("ctrl+c", "copy", "Copy", show=False)]
 
@@ -214,7 +211,6 @@ class TextScreen(Screen[None]):
         self._show()
 
     def action_turn(self, by: int) -> None:
-        """Show the next (1) or the previous (-1) of the three texts."""
         names = list(TITLES)
         self.what = names[(names.index(self.what) + by) % len(names)]
         self._show()
@@ -228,8 +224,6 @@ class TextScreen(Screen[None]):
         self.query_one(TextArea).load_text(clean(self.text()))
 
     def text(self) -> str:
-        """Return the whole text that the screen shows: the preset as YAML, its command line, or a plain TensorFlow
-        script."""
         if self.what == "yaml":
             return self.state.preset.to_yaml()
         if self.what == "command":

@@ -224,13 +224,11 @@ class FormScreen(AppScreen):
 
     @property
     def refusal(self) -> str:
-        """The reason why the form cannot be started. It is empty if the form can be started."""
         return "".join(self.refusals[:1])
 
     @property
     def refusals(self) -> list[str]:
-        """Return the reason why the form cannot be started, as several texts from the longest to the shortest. Empty if
-        it can be started."""
+        """Return why the form cannot be started, from the longest text to the shortest; empty if it can."""
         if not (wrong := errors(self.remarks)):
             return []
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
@@ -432,8 +430,7 @@ class FormScreen(AppScreen):
         self._go_back_to(act, "undone", "redo")
 
     def _go_back_to(self, act: Act | None, done: str, back: Literal["undo", "redo"]) -> None:
-        """Restore the content from before the change `act`, or say that there is none, and go to the first option that
-        differs."""
+        """Restore the content before `act`, or say that there is none, and go to the first option that differs."""
         if act is None:
             self.app.notify(f"nothing to be {done}")
             return
@@ -595,7 +592,6 @@ class FormScreen(AppScreen):
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
-        """Measure how the speed grows with the number of replicas."""
         from .. import starting
 
         if not await self._is_refused():
@@ -603,7 +599,6 @@ class FormScreen(AppScreen):
 
     @work(exclusive=True, group="sweep")
     async def action_sweep(self) -> None:
-        """Train the preset with many values of some options."""
         from .. import limits
 
         if not await self._is_refused():
@@ -701,7 +696,6 @@ class FormScreen(AppScreen):
             self.side.read_file()
 
     def action_file_view(self) -> None:
-        """Show the preset's file next to the options, or hide it."""
         if self.app.size.width < WIDE or self.app.size.height < FILE_ROWS:
             text_key = self.app.key("copy")
             self.app.notify(

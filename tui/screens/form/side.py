@@ -126,7 +126,6 @@ class FormSide(Vertical):
     # ---- showing ----------------------------------------------------------------------------------
 
     def show(self, stop: Stop, remarks: list[Finding]) -> None:
-        """Show the help of an option, with the remarks about it, or of a group."""
         self._stop = stop
         scroll = self.query_one("#help-scroll")
         width = (scroll.size.width or self.app.size.width - 2) - 1  # one for a scrollbar

@@ -208,8 +208,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
                 leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
 
     def read_names(self) -> None:
-        """Read the title of the run, its note, tags, commit and description, and store them in the screen. To be called
-        in a thread."""
+        """Read title, number, note, tags, commit and description of the run. To be called in a thread."""
         self.title_now, self.number = title(self.run_folder), self.run_folder.number
         self.stopping = self.is_running and self.app.is_stopping(self.run_folder)
         notes = read_notes(self.run_folder)
@@ -232,7 +231,6 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         self.show_now()
 
     def show_now(self) -> None:
-        """Show the newest picture in a suitable layout."""
         charts = self.charts(self.app.settings.charts)
         self._charts_count = len(charts)
         layout = self._arranged(self._charts_count)

@@ -184,7 +184,6 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
 
     @work(exclusive=True, group="stop")
     async def action_stop(self) -> None:
-        """Ask the user whether to stop the measurement, then ask its process to stop."""
         what = kinds.kind(self.data.kind).noun
         if await self.app.push_screen_wait(Ask(STOP.format(what=what), ("Stop", "Go on"), "stop")) != "Stop":
             return
@@ -215,7 +214,6 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
         self.read_again()
 
     async def open_improved(self, preset_yaml: str) -> None:
-        """Open the improved preset, whose text is `preset_yaml`, in the form."""
         path = self.proof.path / IMPROVED
         try:
             await asyncio.to_thread(write_atomically, path, preset_yaml)
@@ -272,8 +270,6 @@ class _Changes(Table):
 
 
 class ProofScreen(ProofView):
-    """Shows one proof."""
-
     CSS_PATH = "proof.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the proof and its current trial"),
@@ -492,8 +488,6 @@ class _Candidates(Table):
 
 
 class TuneScreen(ProofView, ChartSource):
-    """Shows one search for the fastest settings."""
-
     CSS_PATH = "tune.tcss"
     LOW = 30
     HELP_SECTIONS = (("Marks", MARKS),)
@@ -617,8 +611,7 @@ class TuneScreen(ProofView, ChartSource):
         return self.proof.id
 
     def charts(self, drawn: Charts = AS_DECLARED) -> list[Plot]:
-        """Return the charts of the running trial, if there is one, and the chart of memory over batch size, if it has
-        values."""
+        """Return the charts of the running trial, if any, and of memory over batch size, if it has values."""
         now, run = self.reading.trial, self.reading.run
         memory = [self._memory] if self._memory.curves else []
         if now is None or run is None or not self.is_measuring:

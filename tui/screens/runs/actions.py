@@ -125,8 +125,7 @@ class RunActions(UndoActions):
 
     @work(group="stop")
     async def action_stop(self) -> None:
-        """Ask the run to stop after its step; a second time, or if steps would be lost without a checkpoint, ask the
-        user."""
+        """Ask the run to stop after its step; a second time, or if steps would be lost, ask the user first."""
         if (run := self.run_meant) is None:
             return
         already_stopped, lost = await asyncio.to_thread(_before_stopping, run)
@@ -204,8 +203,7 @@ class RunActions(UndoActions):
             self.app.open_run(again)
 
     async def _launched(self, of: Run, start: Start, lead: str) -> Run | None:
-        """Start a run. None if it waits for its devices or was cancelled, and after a message if it cannot be
-        started."""
+        """Start a run. None if it waits or was cancelled, and after a message if it cannot be started."""
         from ..starting import ConflictError, ask_and_launch
 
         try:
@@ -305,7 +303,6 @@ class RunActions(UndoActions):
 
     @work(group="queue")
     async def action_move_waiting(self, where: Any) -> None:
-        """Move the waiting run in the queue. `where` is `top`, or `up` or `down` for one place."""
         from ....engine.queue import entry_changes
         from ....engine.queue.entries import all_entries
         from ...reading.queue import places_of

@@ -94,7 +94,6 @@ class ColumnsScreen(ListDialog[list[str]]):
         self._fill(self._at)
 
     def action_carry(self, by: int) -> None:
-        """Move the column under the cursor one place up (-1) or down (1)."""
         at, to = self._at, self._at + by
         if 0 <= to < len(self.order):
             self.order[at], self.order[to] = self.order[to], self.order[at]
@@ -125,8 +124,7 @@ ASCENDING = SEARCHED  # words begin with A
 
 
 class Order(NamedTuple):
-    """The order of the table: the column by whose values it is sorted. With `descending`, the greatest or latest value
-    comes first."""
+    """The column by whose values the table is sorted; `descending`: the greatest or latest first."""
 
     column: str = "when"
     descending: bool = True
@@ -142,8 +140,7 @@ class _Row(NamedTuple):
 
 
 class RunsTable(OpeningTable):
-    """Shows runs in an order, with the columns that the user has chosen or, if none are chosen, as many usual columns
-    as fit."""
+    """Shows runs in an order, with the chosen columns or as many usual ones as fit."""
 
     @dataclass
     class Folded(Message):
@@ -307,8 +304,7 @@ class RunsTable(OpeningTable):
 
 
 def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, scrolls: bool) -> dict[str, int]:
-    """Columns without a fixed width share the rest, as much as their longest texts need. With `scrolls` there is
-    more."""
+    """Columns without a width share the rest, as much as their texts need; there is more if it `scrolls`."""
     widths = {column.key: column.width for column in columns}
     room = width - sum(width + 1 for width in widths.values())
     open_ones = [column for column in columns if not column.width]
@@ -322,7 +318,6 @@ def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, 
 
 
 def _state(entry: Entry, glyphs: Glyphs) -> tuple[str, str]:
-    """The mark of a run's state, and its colour."""
     if entry.is_active:
         return glyphs.running, "primary"
     if entry.state == WAITING:

@@ -70,8 +70,7 @@ FIRST = 200  # of the newest runs: there may be thousands, and more are read whe
 
 
 class RunsScreen(FollowingScreen[list[Entry]], RunActions):
-    """The table of runs and measurements. Marks stay when the table is updated. Columns, order and filter are stored in
-    the settings."""
+    """The table of runs and measurements. Marks stay; columns, order and filter are kept in the settings."""
 
     CSS_PATH = "runs.tcss"
     KEPT, kept_as = 1, "runs"

@@ -46,8 +46,7 @@ class RunWatch:
         return shown and understands(os.environ)
 
     def _read_running(self) -> None:
-        """Every 3 s, also start the runner of the queue if it has died; until the application has ended, even by an
-        error."""
+        """Every 3 s, until the application ends; also start the runner of the queue if it has died."""
         from ...reading.proofs import all_proofs  # not needed for the first paint
         from ...reading.run_list import RunningRuns  # the same
 
@@ -117,8 +116,7 @@ LONGEST = 120  # characters of a title or a notification
 
 
 class TerminalTitle:
-    """Sets the title of the terminal, and restores the former title at the end. `write` sends a control sequence to the
-    terminal."""
+    """Sets the terminal's title by `write`, and restores the former one at the end."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
